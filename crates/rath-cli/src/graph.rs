@@ -1,4 +1,4 @@
-//! Sessions as lanes: births, fork points, merges and heads are drawn, the records between them counted.
+//! Draws sessions as lanes: first records, fork points, merges and heads as nodes, with the number of records between them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,31 +13,37 @@ use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
 
-/// Sessions drawn when no limit is given.
-const SESSIONS: usize = 200;
+/// How many sessions are drawn by default.
+const DEFAULT_LIMIT: usize = 200;
 
-/// Draws the sessions of the store, or those that `view` stands on.
+/// Draws the sessions of the store, or those that `view` is based on.
 pub(crate) async fn draw(
     settings: &Settings,
     store: &Arc<dyn Store>,
     view: Option<&View>,
     limit: Option<usize>,
 ) -> Result<()> {
-    let Graph { nodes, sessions, more } = match view {
+    let Graph { mut nodes, sessions, more } = match view {
         Some(view) => Graph::behind(store, view).await?,
-        None => Graph::of_store(store, limit.unwrap_or(SESSIONS)).await?,
+        None => Graph::of_store(store, limit.unwrap_or(DEFAULT_LIMIT)).await?,
     };
+    if view.is_none()
+        && let Some(audit) = rath::query::operator_session(store).await?
+    {
+        // The audit session has no forks: `rath log operator` lists its records.
+        nodes.retain(|node| node.point.session != audit.id);
+    }
     if settings.json {
-        return output::json_lines(&nodes);
+        return output::json_list("rath.log.graph/1", &nodes);
     }
     let drawn: BTreeSet<Point> = nodes.iter().map(|node| node.point).collect();
     let mut page = Page::default();
     let mut renderer = GraphRowRenderer::new().output().with_min_row_height(1).build_box_drawing();
     for node in &nodes {
-        let parents = node.parents.iter().map(|parent| match drawn.contains(parent) {
-            true => Ancestor::Parent(*parent),
-            false => Ancestor::Anonymous,
-        });
+        let parents = node
+            .parents
+            .iter()
+            .map(|parent| if drawn.contains(parent) { Ancestor::Parent(*parent) } else { Ancestor::Anonymous });
         let glyph = match (node.merge, node.head, node.closed) {
             (true, _, _) => "◆",
             (_, true, true) => "×",

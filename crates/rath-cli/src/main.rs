@@ -1,4 +1,4 @@
-//! `rath`: look at sessions, branch them, merge them, verify them.
+//! `rath`: runs, inspects, branches and verifies the sessions of AI agents.
 
 mod commands;
 mod config;
@@ -18,20 +18,29 @@ mod transcript;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use crate::commands::{Answer, Cli};
 use crate::settings::Settings;
 
-/// Sessions are many small allocations; the system's allocator gives them back to the kernel too eagerly.
+/// Sessions make many small allocations, and the system allocator returns memory to the kernel too eagerly for that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Threads for what goes on beside the main thing: calls that run together.
+/// Worker threads of the runtime. Tool calls that run in parallel use them.
 const WORKERS: usize = 2;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    commands::complete();
+    let cli = match Cli::from_arguments() {
+        Ok(cli) => cli,
+        Err(error) => return output::complain_of_usage(&error),
+    };
+    if let Some(directory) = &cli.directory
+        && let Err(error) = std::env::set_current_dir(directory)
+    {
+        let error = expression::usage_error(format!("cannot change to {}: {error}", directory.display()));
+        output::complain(&Settings::from_environment(&cli.global), &error);
+        return ExitCode::from(2);
+    }
     let settings = Settings::from_environment(&cli.global);
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build() {
         Ok(runtime) => runtime,
@@ -41,7 +50,7 @@ fn main() -> ExitCode {
         }
     };
     let done = runtime.block_on(cli.command.run(&settings));
-    // Somebody may still be asked for a line.
+    // A thread may still be blocked on reading a line from the terminal.
     runtime.shutdown_background();
     match done {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
@@ -50,11 +59,7 @@ fn main() -> ExitCode {
         Ok(Answer::Waiting) => ExitCode::from(5),
         Err(error) => {
             output::complain(&settings, &error);
-            ExitCode::from(match () {
-                () if error.is::<expression::Unclear>() => 2,
-                () if error.is::<providers::NoCredentials>() => 4,
-                () => 1,
-            })
+            ExitCode::from(output::exit_code(&error))
         }
     }
 }

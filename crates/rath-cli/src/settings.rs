@@ -1,4 +1,4 @@
-//! Flags and environment, resolved once. Nothing else in the program reads the environment.
+//! Settings resolved once from flags and environment variables. No other module reads the environment.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal as _};
@@ -8,46 +8,46 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow, bail};
 use rath::sandbox::{Host, Local, Registry};
 use rath::workspace::Options;
-use rath::{Actor, Embedded, Store, Workshop};
+use rath::{Actor, Embedded, Store, Workspaces};
 
 use crate::commands::Global;
 use crate::config::{Config, Layers, Places};
 use crate::providers::Keyring;
 
-/// The directory that holds a project's sessions.
+/// Name of a project's store directory.
 pub(crate) const STORE_DIR: &str = ".rath";
 
-/// What a configuration is called, in a store and in the user's directory of them.
+/// File name of a configuration, in a store and in the user's configuration directory.
 const CONFIG_FILE: &str = "config.toml";
 
-/// What a command needs to know about where it runs.
+/// The environment that a command runs in.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) here: PathBuf,
-    /// The store that was named, by flag or environment.
+    /// The store given by `--store` or `RATH_STORE`.
     pub(crate) named_store: Option<PathBuf>,
     pub(crate) colour: bool,
     pub(crate) json: bool,
     pub(crate) pager: Option<String>,
-    /// How many characters a line of a table may have.
+    /// Terminal width in columns.
     pub(crate) width: usize,
     pub(crate) user: String,
     pub(crate) by: Option<String>,
-    /// Where lines that were typed are remembered.
+    /// The file that keeps the input history of conversations.
     pub(crate) history: Option<PathBuf>,
-    /// The user's own configuration.
+    /// The path of the user's configuration file.
     pub(crate) user_config: Option<PathBuf>,
-    /// The model that the environment names.
+    /// The value of `RATH_MODEL`.
     pub(crate) model: Option<String>,
     /// The user's home directory.
     pub(crate) home: Option<PathBuf>,
-    /// What commands find in their environment: enough to work, no keys.
+    /// Environment variables that sandboxed commands get. They contain no API keys.
     pub(crate) command_env: Vec<(OsString, OsString)>,
-    /// Where keys of providers may be kept.
+    /// The system keyring, which may hold API keys.
     pub(crate) keyring: Keyring,
 }
 
-/// The variables that commands get.
+/// Names of the environment variables that are passed to sandboxed commands by default.
 const PLAIN: &[&str] = &[
     "PATH",
     "HOME",
@@ -67,8 +67,32 @@ const PLAIN: &[&str] = &[
     "VIRTUAL_ENV",
 ];
 
+/// Fails for a store without its database, which would otherwise look like a directory without a store.
+fn check_database(store: &Path) -> Result<()> {
+    let is_left = ["written-by.json", "packs", "holders"].iter().any(|name| store.join(name).exists());
+    if is_left && !Embedded::exists(store) && !store.join("rath.db").exists() {
+        bail!(
+            "the database of the store is missing: {}\n  help: restore it from a backup; the other files of the store are useless without it",
+            store.join("rath.db").display()
+        );
+    }
+    Ok(())
+}
+
+/// The name of the user according to the system: for an environment without USER and LOGNAME, as in cron and containers.
+fn system_user() -> String {
+    let uid = rustix::process::getuid().as_raw().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut entries = users.lines().map(|line| line.split(':'));
+    let name = entries.find_map(|mut fields| {
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| format!("uid-{uid}"))
+}
+
 impl Settings {
-    #[allow(clippy::disallowed_methods, reason = "this is the owner of the environment")]
+    #[allow(clippy::disallowed_methods, reason = "this module owns access to the environment")]
     pub(crate) fn from_environment(global: &Global) -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let terminal = std::io::stdout().is_terminal();
@@ -79,7 +103,7 @@ impl Settings {
                 terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
             }
         };
-        // Remarks go to another stream than data: each is coloured where a person sees it.
+        // Data goes to stdout and messages to stderr: each is coloured only if it goes to a terminal.
         match global.color {
             clap::ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
             clap::ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
@@ -104,34 +128,34 @@ impl Settings {
             json: global.json,
             pager: pager.filter(|pager| pager != "cat"),
             width,
-            user: set("USER").or_else(|| set("LOGNAME")).unwrap_or_else(|| "somebody".into()),
+            user: set("USER").or_else(|| set("LOGNAME")).unwrap_or_else(system_user),
             by: global.by.clone(),
             history: states.map(|dir| dir.join("rath").join("history")),
             user_config: configs.map(|dir| dir.join("rath").join(CONFIG_FILE)),
             model: set("RATH_MODEL"),
             home,
             command_env: PLAIN.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect(),
-            keyring: Keyring::of_system(),
+            keyring: Keyring::system(),
         }
     }
 
-    /// A variable of the environment that the user names.
-    #[allow(clippy::disallowed_methods, reason = "this is the owner of the environment")]
+    /// Reads an environment variable whose name comes from the configuration.
+    #[allow(clippy::disallowed_methods, reason = "this module owns access to the environment")]
     pub(crate) fn variable(&self, name: &str) -> Option<OsString> {
         std::env::var_os(name)
     }
 
-    /// What the user's and the project's configuration say together.
+    /// The merged configuration of user and project.
     pub(crate) fn config(&self) -> Result<Config> {
         Ok(self.layers()?.config)
     }
 
-    /// The same, with where every value comes from. There need not be a store.
+    /// The merged configuration with the origin of every value. Works without a store.
     pub(crate) fn layers(&self) -> Result<Layers> {
         Layers::load(&self.places(self.store_path().ok().as_deref()))
     }
 
-    /// Where configuration is looked for, with this store.
+    /// The paths of the configuration files for this store.
     pub(crate) fn places(&self, store: Option<&Path>) -> Places {
         Places {
             user: self.user_config.clone(),
@@ -141,13 +165,13 @@ impl Settings {
         }
     }
 
-    /// The workshop on the store; `anywhere` allows the home directory and `/`.
-    pub(crate) fn workshop(&self, anywhere: bool) -> Result<Workshop> {
-        self.workshop_on(self.store()?, &self.store_path()?, anywhere)
+    /// The workspaces of the store. `anywhere` allows the home directory and `/`.
+    pub(crate) fn workspaces(&self, anywhere: bool) -> Result<Workspaces> {
+        self.workspaces_on(self.store()?, &self.store_path()?, anywhere)
     }
 
-    /// A workshop on a store that is open.
-    pub(crate) fn workshop_on(&self, store: Arc<dyn Store>, root: &Path, anywhere: bool) -> Result<Workshop> {
+    /// The workspaces of a store that is open.
+    pub(crate) fn workspaces_on(&self, store: Arc<dyn Store>, root: &Path, anywhere: bool) -> Result<Workspaces> {
         let config = Layers::load(&self.places(Some(root)))?.config;
         let options = Options {
             ignore: config.workspace.ignore.clone(),
@@ -161,80 +185,84 @@ impl Settings {
         let confinement = config.sandbox.confinement(self.home.as_deref(), &self.here);
         let handed_on = config.sandbox.env.iter().filter_map(|name| Some((name.into(), self.variable(name)?)));
         let env = self.command_env.iter().cloned().chain(handed_on).collect();
-        let workshop = Workshop::new(store, home, backends).with_options(options).with_env(env);
-        Ok(workshop.with_confinement(confinement).telling(crate::output::remark))
+        let workspaces = Workspaces::new(store, home, backends).with_options(options).with_env(env);
+        Ok(workspaces.with_confinement(confinement).on_notice(crate::output::remark))
     }
 
-    /// Comes when the person interrupts, or another process ends this one: for what is over then, and not resumed.
+    /// Resolves on Ctrl-C or SIGTERM. For commands that stop then and are not resumed.
     pub(crate) fn interrupted(&self) -> Result<impl Future<Output = ()> + use<>> {
         crate::termination::interrupted_or_terminated()
     }
 
-    /// Says so when the store takes more than its quota.
+    /// Prints a warning if the store exceeds its disk quota.
     pub(crate) fn warn_of_quota(&self) -> Result<()> {
         let Some(quota) = self.config()?.workspace.quota else { return Ok(()) };
-        let held = crate::space::held(&self.store_path()?);
-        if held > quota {
+        let used = crate::space::store_bytes(&self.store_path()?);
+        if used > quota {
             crate::output::remark(format_args!(
-                "the store holds {}, its quota is {}\n  help: `rath gc` and `rath sandbox prune` make room",
-                crate::output::bytes(held),
+                "the store uses {} of disk, its quota is {}\n  help: free space with `rath store gc` or `rath workspace prune`",
+                crate::output::bytes(used),
                 crate::output::bytes(quota)
             ));
         }
         Ok(())
     }
 
-    /// Where the store is: named, or the nearest `.rath` from here upwards.
+    /// The path of the store: as given, or the nearest `.rath` in this directory or its parents.
     pub(crate) fn store_path(&self) -> Result<PathBuf> {
         let missing = || {
             anyhow!(
-                "there is no store here: no {STORE_DIR} in {} or above\n  help: `rath init` makes one, `--store DIR` names one",
+                "no store found: no {STORE_DIR} in {} or its parents\n  help: create one with `rath init`, or name one with `--store DIR`",
                 self.here.display()
             )
         };
         self.find_store()?.ok_or_else(missing)
     }
 
-    /// The same; `None` where there is no store. Fails where one may be that nobody lets us look into.
+    /// As [`store_path`](Self::store_path), but `None` if there is no store. Fails if a `.rath` exists but cannot be read.
     pub(crate) fn find_store(&self) -> Result<Option<PathBuf>> {
         if let Some(named) = &self.named_store {
+            check_database(named)?;
             return Ok(Some(named.clone()));
         }
         let places = || self.here.ancestors().map(|dir| dir.join(STORE_DIR));
-        if let Some(found) = places().find(|dir| Embedded::exists(dir)) {
-            return Ok(Some(found));
+        for directory in places() {
+            if Embedded::exists(&directory) {
+                return Ok(Some(directory));
+            }
+            check_database(&directory)?;
         }
         let is_denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;
         let is_closed = |dir: &PathBuf| dir.symlink_metadata().is_ok() && std::fs::read_dir(dir).is_err_and(is_denied);
         if let Some(closed) = places().find(is_closed) {
             bail!(
-                "{} is closed to you: its permissions do not let you look into it\n  help: its owner can let you; `rath init` makes another here, `--store DIR` names one",
+                "permission denied: {}\n  help: ask its owner for access, create another store here with `rath init`, or name one with `--store DIR`",
                 closed.display()
             );
         }
         Ok(None)
     }
 
-    /// The store's own type, for what only the embedded one can do.
+    /// Opens the store as [`Embedded`], for operations that only the embedded store has.
     pub(crate) fn embedded(&self) -> Result<Embedded> {
         let here = self.here.clone();
-        Ok(Embedded::open_here(self.store_path()?, "rath")?.telling(move |raised| {
-            let backup = raised.backup.strip_prefix(&here).unwrap_or(&raised.backup);
+        Ok(Embedded::open_as(self.store_path()?, "rath")?.on_upgrade(move |upgrade| {
+            let backup = upgrade.backup.strip_prefix(&here).unwrap_or(&upgrade.backup);
             crate::output::remark(format_args!(
-                "the store is raised from format {} to {}; the old database is kept in {}, to go back put it in place of rath.db (docs/ledger/formats.md)",
-                raised.from,
-                raised.to,
+                "upgraded the store from format {} to {}; the old database is kept in {}; to go back, replace rath.db with it (docs/explanation/formats.md)",
+                upgrade.from,
+                upgrade.to,
                 backup.display()
             ));
         }))
     }
 
-    /// The store.
+    /// Opens the store.
     pub(crate) fn store(&self) -> Result<Arc<dyn Store>> {
         Ok(Arc::new(self.embedded()?))
     }
 
-    /// Who makes the records: `--by KIND:NAME`, or the person at the keyboard.
+    /// The author of new records: `--by KIND:NAME`, or else the current user.
     pub(crate) fn actor(&self) -> Actor {
         let actor = match &self.by {
             Some(by) => match by.split_once(':') {
@@ -246,13 +274,13 @@ impl Settings {
         actor.authenticated(&self.user, "os-user")
     }
 
-    /// The actor that began a session: whoever resumes its run makes the records in its name.
+    /// The actor that created a session. A resumed run keeps recording as this actor.
     pub(crate) async fn actor_of(&self, store: &Arc<dyn Store>, session: rath::SessionId) -> Result<Actor> {
         let first = rath::View::of(store, session, Some(0)).await?;
         Ok(first.record().header()?.actor)
     }
 
-    /// `path` seen from where the user stands.
+    /// `path` relative to the current directory, for messages.
     pub(crate) fn shown(&self, path: &Path) -> String {
         path.strip_prefix(&self.here).unwrap_or(path).display().to_string()
     }

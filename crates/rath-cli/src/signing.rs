@@ -1,4 +1,4 @@
-//! The key that signs checkpoints: a file that only its owner can read, or an entry in the keyring of the system.
+//! The key that signs checkpoints: a file that only its owner can read, or an entry in the system keyring.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,57 +12,58 @@ use rustix::io::Errno;
 
 use crate::settings::Settings;
 
-/// What the key is called in the keyring. Providers have no such names.
+/// Name of the key's entry in the keyring. No provider can have this name, because of the slash.
 const ENTRY: &str = "rath/checkpoint-key";
 
-/// The file's name.
+/// File name of the key.
 const FILE: &str = "key";
 
-/// Whoever makes or replaces a key holds this file, so that two do not destroy each other's.
+/// Lock file that is held while a key is created or replaced, so that two processes do not overwrite each other's key.
 const LOCK: &str = "lock";
 
-/// No key is longer. Versions that carried any number of signatures wrote some that have more than 64 KiB.
+/// Longest accepted key file, in bytes. Earlier versions did not limit the number of successions and wrote files above 64 KiB.
 const LONGEST: u64 = 128 << 10;
 
-/// Where the key is.
+/// Where a key is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum KeyLocation {
     File(PathBuf),
     Keyring,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for KeyLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::File(path) => path.display().fmt(f),
-            Place::Keyring => f.write_str("the keyring"),
+            KeyLocation::File(path) => path.display().fmt(f),
+            KeyLocation::Keyring => f.write_str("the keyring"),
         }
     }
 }
 
-/// The key at hand, and where it was: the file first, then the keyring.
-pub(crate) fn find(settings: &Settings) -> Result<Option<(SigningKey, Place)>> {
+/// Finds the signing key and its location: the file first, then the keyring.
+pub(crate) fn find(settings: &Settings) -> Result<Option<(SigningKey, KeyLocation)>> {
     if let Some(dir) = dir(settings) {
         let path = dir.join(FILE);
         if let Some(text) = read(&dir)? {
             let key = SigningKey::from_text(&text).with_context(|| format!("reading {}", path.display()))?;
-            return Ok(Some((key, Place::File(path))));
+            return Ok(Some((key, KeyLocation::File(path))));
         }
     }
-    // A system without a keyring has no key there.
-    match settings.keyring.kept(ENTRY) {
+    // An unavailable keyring counts as empty, a locked one is an error.
+    match settings.keyring.text(ENTRY) {
         Ok(Some(text)) => {
             let key = SigningKey::from_text(&text).context("reading the signing key from the keyring")?;
-            Ok(Some((key, Place::Keyring)))
+            Ok(Some((key, KeyLocation::Keyring)))
         }
         Ok(None) => Ok(None),
-        Err(trouble) if trouble.is_locked => Err(trouble.into()),
+        Err(error) if error.is_locked => Err(error.into()),
         Err(_) => Ok(None),
     }
 }
 
-/// The key at hand, or else one that is made now: then also whether it was. Of two that make the first, one does.
-pub(crate) fn find_or_make(settings: &Settings, in_keyring: bool) -> Result<(SigningKey, Place, bool)> {
+/// Finds the signing key or creates one; the flag says whether it was created. If two processes do so at once, only one
+/// creates a key.
+pub(crate) fn find_or_make(settings: &Settings, in_keyring: bool) -> Result<(SigningKey, KeyLocation, bool)> {
     let _lock = lock(settings)?;
     if let Some((key, place)) = find(settings)? {
         return Ok((key, place, false));
@@ -72,24 +73,25 @@ pub(crate) fn find_or_make(settings: &Settings, in_keyring: bool) -> Result<(Sig
     Ok((key, place, true))
 }
 
-/// Replaces the key at hand: the old one, the new one, and where that is. What no checkpoint could tell is not begun.
-pub(crate) fn rotate(settings: &Settings, forget: bool) -> Result<Option<(SigningKey, SigningKey, Place)>> {
+/// Replaces the signing key. Returns the old key, the new key and the location; `None` if there is no key. Fails if the key
+/// has the maximum number of successions already and `forget` is not set.
+pub(crate) fn rotate(settings: &Settings, forget: bool) -> Result<Option<(SigningKey, SigningKey, KeyLocation)>> {
     let _lock = lock(settings)?;
     let Some((old, place)) = find(settings)? else { return Ok(None) };
     let key = match forget {
         true => old.rotate_and_forget()?,
         false if old.successions().len() >= MOST_SUCCESSIONS => bail!(
-            "the key was replaced {} times, and a checkpoint can tell no more: it is not replaced\n  \
-             help: `rath checkpoint` in each of your stores tells it there; then `rath checkpoint key rotate --forget` goes on from the key at hand",
+            "cannot rotate the key: it was replaced {} times, and a checkpoint can list no more successions\n  \
+             help: run `rath checkpoint` in each of your stores, then `rath checkpoint key rotate --forget`",
             old.successions().len()
         ),
         false => old.rotate()?,
     };
-    let place = keep(settings, &key, place == Place::Keyring)?;
+    let place = keep(settings, &key, place == KeyLocation::Keyring)?;
     Ok(Some((old, key, place)))
 }
 
-/// Held for as long as it is there. Where there is no directory for it, there is nothing to lose in it.
+/// Takes the key lock until the returned file is dropped. `None` if there is no directory for keys.
 fn lock(settings: &Settings) -> Result<Option<File>> {
     let Some(dir) = dir(settings) else { return Ok(None) };
     let failed = || format!("locking {}", dir.join(LOCK).display());
@@ -101,30 +103,30 @@ fn lock(settings: &Settings) -> Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Keeps a key, in place of the one that is there. Whoever calls holds the lock.
-fn keep(settings: &Settings, key: &SigningKey, in_keyring: bool) -> Result<Place> {
+/// Stores a key in place of the current one. The caller holds the lock.
+fn keep(settings: &Settings, key: &SigningKey, in_keyring: bool) -> Result<KeyLocation> {
     if in_keyring {
-        let help = "without `--in-keyring` the key is kept in a file that only you can read";
-        settings.keyring.set(ENTRY, &key.to_text()).map_err(|trouble| anyhow::anyhow!("{trouble}\n  help: {help}"))?;
-        return Ok(Place::Keyring);
+        let help = "without `--in-keyring` the key is stored in a file that only you can read";
+        settings.keyring.set(ENTRY, &key.to_text()).map_err(|error| anyhow::anyhow!("{error}\n  help: {help}"))?;
+        return Ok(KeyLocation::Keyring);
     }
-    let dir = dir(settings).context("there is no home directory to keep the key in\n  help: set XDG_CONFIG_HOME")?;
+    let dir = dir(settings).context("cannot store the key: no home directory\n  help: set XDG_CONFIG_HOME")?;
     write(&dir, &key.to_text())?;
-    Ok(Place::File(dir.join(FILE)))
+    Ok(KeyLocation::File(dir.join(FILE)))
 }
 
 fn dir(settings: &Settings) -> Option<PathBuf> {
     Some(settings.user_config.as_ref()?.parent()?.join("checkpoint"))
 }
 
-/// The directory, if it is there, is its owner's alone.
+/// Opens the key directory; `None` if it does not exist. Fails if other users can access it.
 fn open_dir(dir: &Path) -> Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let at = match open(dir, flags, Mode::empty()) {
         Ok(at) => at,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::NOTDIR | Errno::LOOP) => bail!(
-            "{} is not a directory, or a link to one\n  help: keys are kept in a directory of their own; move it away",
+            "{} is not a directory, or a link to one\n  help: move it away; keys need a directory of their own",
             dir.display()
         ),
         Err(error) => return Err(error).with_context(|| format!("opening {}", dir.display())),
@@ -133,18 +135,18 @@ fn open_dir(dir: &Path) -> Result<Option<OwnedFd>> {
     Ok(Some(at))
 }
 
-/// Refuses what others can read or write, and what is somebody else's.
+/// Fails if the file or directory belongs to another user or other users can access it.
 fn check(stat: &Stat, path: &Path, mode: u32) -> Result<()> {
     let shown = path.display();
     if stat.st_uid != rustix::process::geteuid().as_raw() {
         bail!(
-            "{shown} belongs to another user: its key is not used\n  help: `rath checkpoint key new` as the user whose store it is"
+            "{shown} belongs to another user: key not used\n  help: run `rath checkpoint key new` as the user who owns the store"
         );
     }
     match Mode::from_raw_mode(stat.st_mode).as_raw_mode() & 0o077 {
         0 => Ok(()),
         _ => bail!(
-            "others on this machine can reach {shown}: its key is not used\n  help: if nobody did, `chmod {mode:o} {shown}`; else `rath checkpoint key rotate` after that"
+            "other users on this machine can read {shown}: key not used\n  help: `chmod {mode:o} {shown}`; if someone may have read it, run `rath checkpoint key rotate` after that"
         ),
     }
 }
@@ -157,13 +159,13 @@ fn read(dir: &Path) -> Result<Option<String>> {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => {
-            bail!("{} is a link: its key is not used\n  help: put the file itself there", path.display())
+            bail!("{} is a symbolic link: key not used\n  help: replace the link with the file itself", path.display())
         }
         Err(error) => return Err(error).with_context(|| format!("opening {}", path.display())),
     };
     let stat = fstat(&file)?;
     if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-        bail!("{} is not a file: its key is not used", path.display());
+        bail!("{} is not a regular file: key not used", path.display());
     }
     check(&stat, &path, 0o600)?;
     let mut text = String::new();
@@ -172,14 +174,14 @@ fn read(dir: &Path) -> Result<Option<String>> {
         .read_to_string(&mut text)
         .with_context(|| format!("reading {}", path.display()))?;
     if text.len() as u64 > LONGEST {
-        bail!("{} is too long for a signing key", path.display());
+        bail!("{} is longer than a signing key can be", path.display());
     }
     Ok(Some(text))
 }
 
-/// Makes the directory, if it is not there.
+/// Creates the key directory if it does not exist, and opens it.
 fn make_dir(dir: &Path) -> Result<OwnedFd> {
-    let failed = || format!("making {}", dir.display());
+    let failed = || format!("creating {}", dir.display());
     std::fs::create_dir_all(dir.parent().unwrap_or(dir)).with_context(failed)?;
     match mkdir(dir, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -188,12 +190,12 @@ fn make_dir(dir: &Path) -> Result<OwnedFd> {
     open_dir(dir)?.with_context(failed)
 }
 
-/// Writes the file whole, or not at all.
+/// Replaces the key file atomically.
 fn write(dir: &Path, text: &str) -> Result<()> {
     let failed = || format!("writing {}", dir.join(FILE).display());
     let at = make_dir(dir)?;
     clear(&at).with_context(failed)?;
-    let unfinished = format!("{FILE}.{}.new", rath::fresh_name());
+    let unfinished = format!("{FILE}.{}.new", rath::record::fresh_name());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let writing = || -> std::io::Result<()> {
         let mut file = File::from(openat(&at, &unfinished, flags, Mode::RUSR | Mode::WUSR)?);
@@ -209,7 +211,7 @@ fn write(dir: &Path, text: &str) -> Result<()> {
     written.with_context(failed)
 }
 
-/// Takes away keys that were not written to their end: they never were one.
+/// Deletes temporary key files that an interrupted write left behind.
 fn clear(at: &OwnedFd) -> Result<()> {
     for entry in Dir::read_from(at)? {
         let entry = entry?;
@@ -237,12 +239,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_written_for_its_owner_alone_and_read_only_so() {
+    fn a_key_file_is_readable_by_its_owner_only() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("rath/checkpoint");
         assert!(read(&dir).unwrap().is_none());
         write(&dir, "first").unwrap();
-        // One that was killed while it wrote left a secret behind.
+        // A process that was killed while writing left a temporary file behind.
         std::fs::write(dir.join("key.00ff.new"), "half").unwrap();
         write(&dir, "second").unwrap();
         assert_eq!(read(&dir).unwrap().unwrap(), "second");
@@ -251,62 +253,62 @@ mod tests {
         for bad in [0o640, 0o604, 0o620] {
             chmod(&dir.join(FILE), bad);
             let error = read(&dir).unwrap_err().to_string();
-            assert!(error.contains("others on this machine can reach") && error.contains("chmod 600"), "{error}");
+            assert!(error.contains("other users on this machine can read") && error.contains("chmod 600"), "{error}");
         }
         chmod(&dir.join(FILE), 0o600);
         chmod(&dir, 0o755);
         let error = read(&dir).unwrap_err().to_string();
         assert!(error.contains("chmod 700"), "{error}");
-        assert!(write(&dir, "third").is_err(), "nor is one written there");
+        assert!(write(&dir, "third").is_err(), "a key is not written there either");
         chmod(&dir, 0o700);
         assert_eq!(read(&dir).unwrap().unwrap(), "second");
     }
 
     #[test]
-    fn the_keyring_keeps_one_too_and_the_file_comes_first() {
+    fn the_file_takes_precedence_over_the_keyring() {
         use clap::Parser as _;
 
         use crate::commands::Cli;
-        use crate::providers::{InMemory, Keyring};
+        use crate::providers::{FakeKeyring, Keyring};
 
         let home = tempfile::tempdir().unwrap();
-        let with = |ring: InMemory| Settings {
+        let with = |ring: FakeKeyring| Settings {
             user_config: Some(home.path().join("rath/config.toml")),
             keyring: Keyring::of(ring),
             ..Settings::from_environment(&Cli::parse_from(["rath", "log"]).global)
         };
-        let settings = with(InMemory::default());
+        let settings = with(FakeKeyring::default());
         assert!(find(&settings).unwrap().is_none());
         let key = SigningKey::generate().unwrap();
-        assert_eq!(keep(&settings, &key, true).unwrap(), Place::Keyring);
+        assert_eq!(keep(&settings, &key, true).unwrap(), KeyLocation::Keyring);
         let (found, place) = find(&settings).unwrap().unwrap();
-        assert_eq!((found.public(), place), (key.public(), Place::Keyring));
+        assert_eq!((found.public(), place), (key.public(), KeyLocation::Keyring));
         let other = SigningKey::generate().unwrap();
-        let file = Place::File(home.path().join("rath/checkpoint/key"));
+        let file = KeyLocation::File(home.path().join("rath/checkpoint/key"));
         assert_eq!(keep(&settings, &other, false).unwrap(), file);
         let (found, place) = find(&settings).unwrap().unwrap();
         assert_eq!((found.public(), place), (other.public(), file));
         std::fs::remove_file(home.path().join("rath/checkpoint/key")).unwrap();
-        // None to be had is no key; one that is locked may have it.
-        let broken = InMemory { broken: true, ..InMemory::default() };
+        // An unavailable keyring has no key; a locked one may have one.
+        let broken = FakeKeyring { broken: true, ..FakeKeyring::default() };
         assert!(find(&with(broken.clone())).unwrap().is_none());
         assert!(keep(&with(broken.clone()), &key, true).unwrap_err().to_string().contains("without `--in-keyring`"));
-        let locked = InMemory { is_locked: true, ..broken };
+        let locked = FakeKeyring { is_locked: true, ..broken };
         assert!(find(&with(locked)).err().unwrap().to_string().contains("is locked"));
     }
 
     #[test]
-    fn links_and_what_is_no_file_are_refused() {
+    fn links_and_special_files_are_refused() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("checkpoint");
         write(&dir, "key").unwrap();
         std::fs::rename(dir.join(FILE), home.path().join("elsewhere")).unwrap();
         symlink(home.path().join("elsewhere"), dir.join(FILE)).unwrap();
-        assert!(read(&dir).unwrap_err().to_string().contains("is a link"));
+        assert!(read(&dir).unwrap_err().to_string().contains("is a symbolic link"));
         std::fs::remove_file(dir.join(FILE)).unwrap();
         std::fs::create_dir(dir.join(FILE)).unwrap();
         chmod(&dir.join(FILE), 0o700);
-        assert!(read(&dir).unwrap_err().to_string().contains("is not a file"));
+        assert!(read(&dir).unwrap_err().to_string().contains("is not a regular file"));
         let linked = home.path().join("linked");
         symlink(&dir, &linked).unwrap();
         assert!(read(&linked).unwrap_err().to_string().contains("is not a directory, or a link"));

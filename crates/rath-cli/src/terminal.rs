@@ -1,4 +1,4 @@
-//! The person's terminal, lent to a command: keys go there, what it shows comes back.
+//! Connects the user's terminal to a command that runs on a pseudo-terminal.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, unlockpt};
 use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
-/// How often the size of the window is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often the window size is checked.
+const RESIZE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A pseudo-terminal whose other end a command has.
+/// The controlling end of a pseudo-terminal on which a command runs.
 pub(crate) struct Terminal {
     ours: Arc<OwnedFd>,
 }
 
-/// While it lives, keys are handed on as they are typed.
-pub(crate) struct Held {
+/// Forwards input until it is dropped; then restores the terminal.
+pub(crate) struct Forwarding {
     before: Termios,
     over: Arc<AtomicBool>,
 }
 
 impl Terminal {
-    /// One for a command, as large as the person's.
+    /// Creates a pseudo-terminal of the size of the user's, and gives the command its other end.
     pub(crate) fn for_command(command: Command) -> Result<(Self, Command)> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags).context("opening a pseudo-terminal")?;
@@ -38,19 +38,19 @@ impl Terminal {
             tcsetwinsize(&ours, size).context("setting the size of the terminal")?;
         }
         let ours = Arc::new(ours);
-        Ok((Self { ours: ours.clone() }, command.terminal(theirs).shown_by(ours)))
+        Ok((Self { ours: ours.clone() }, command.terminal(theirs).pty_master(ours)))
     }
 
-    /// Hands on keys and changes of size until the value is dropped.
-    pub(crate) fn hold(&self) -> Result<Held> {
+    /// Forwards keys and changes of the window size until the returned value is dropped.
+    pub(crate) fn forward(&self) -> Result<Forwarding> {
         let before = tcgetattr(stdin()).context("reading the terminal's settings")?;
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(stdin(), OptionalActions::Now, &raw).context("changing the terminal's settings")?;
         let over = Arc::new(AtomicBool::new(false));
         let (ours, ended) = (self.ours.clone(), over.clone());
-        std::thread::spawn(move || hand_on(&ours, &ended));
-        Ok(Held { before, over })
+        std::thread::spawn(move || forward_input(&ours, &ended));
+        Ok(Forwarding { before, over })
     }
 }
 
@@ -66,15 +66,15 @@ fn other_end(ours: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
 }
 
-impl Drop for Held {
+impl Drop for Forwarding {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
     }
 }
 
-fn hand_on(ours: &OwnedFd, over: &AtomicBool) {
-    let timeout = Timespec::try_from(LOOK).ok();
+fn forward_input(ours: &OwnedFd, over: &AtomicBool) {
+    let timeout = Timespec::try_from(RESIZE_INTERVAL).ok();
     let mut size = tcgetwinsize(stdin()).ok();
     let mut keys = [0; 4096];
     while !over.load(Ordering::SeqCst) {
@@ -104,7 +104,7 @@ fn hand_on(ours: &OwnedFd, over: &AtomicBool) {
     }
 }
 
-/// The other end may read slowly.
+/// Writes all bytes, also if the other end reads slowly. Returns false if it is closed.
 fn write_all(ours: &OwnedFd, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match rustix::io::write(ours, bytes) {

@@ -1,10 +1,10 @@
-//! Times as people say them.
+//! Parses and formats times.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use rath::Time;
 
-/// `3 min ago`, or the date when it is long past.
+/// Formats a time relative to now, as in `3 min ago`. After 30 days, the date.
 pub(crate) fn ago(time: Time) -> String {
     let seconds = Time::now().micros_since(time) / 1_000_000;
     match seconds {
@@ -17,7 +17,7 @@ pub(crate) fn ago(time: Time) -> String {
     }
 }
 
-/// Date and time of day in the machine's time zone, to the second.
+/// Formats date and time in the machine's time zone, to the second.
 pub(crate) fn local(time: Time) -> String {
     let stamp = i64::try_from(time.0).ok().and_then(|us| jiff::Timestamp::from_microsecond(us).ok());
     match stamp {
@@ -26,24 +26,28 @@ pub(crate) fn local(time: Time) -> String {
     }
 }
 
-/// A moment, as a person says it: `2h`, `yesterday`, `2026-11-16`, `2026-11-16 14:30`, or as RFC 3339 has it.
+/// Parses the start of a period: an age (`2h`), a day (`yesterday`, `2026-11-16`), a local time (`2026-11-16 14:30`) or
+/// an RFC 3339 timestamp. A day is its first microsecond.
 pub(crate) fn since(text: &str) -> Result<Time, String> {
     moment(text, false)
 }
 
-/// The same; a day is meant with its end.
+/// Parses the end of a period, as [`since`] does. A day is its last microsecond.
 pub(crate) fn until(text: &str) -> Result<Time, String> {
     moment(text, true)
 }
 
-/// The date of a moment, in the machine's time zone.
+/// Formats the date in the machine's time zone.
 pub(crate) fn day(time: Time) -> String {
     local(time).get(..10).unwrap_or_default().to_owned()
 }
 
 fn moment(text: &str, end: bool) -> Result<Time, String> {
-    let bad =
-        || format!("{text:?} is no time: 2h, 3d, yesterday, 2026-11-16, \"2026-11-16 14:30\", 2026-11-16T14:30:00Z");
+    let bad = || {
+        format!(
+            "invalid time {text:?}: expected for example 2h, 3d, yesterday, 2026-11-16, \"2026-11-16 14:30\" or 2026-11-16T14:30:00Z"
+        )
+    };
     let text = text.trim();
     let now = Time::now();
     let today = day(now).parse::<Date>().map_err(|_| bad())?;
@@ -84,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_people_say_them() {
+    fn ages_days_and_timestamps_parse() {
         let ago = |text: &str| {
             let then = since(text).unwrap();
             Time::now().micros_since(then) / 1_000_000

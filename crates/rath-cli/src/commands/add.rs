@@ -12,33 +12,34 @@ use crate::settings::Settings;
 
 /// Add a record to a session
 ///
-/// The text comes from the argument, from a file, or from standard input.
+/// The text comes from the argument, a file, or standard input.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Add {
     /// The session
+    #[arg(default_value = "@")]
     session: String,
     /// The text; `-` reads standard input
     text: Option<String>,
-    /// What the record is
+    /// The kind of record
     #[arg(long = "as", value_name = "KIND", default_value = "user")]
-    kind: Said,
+    kind: AddedKind,
     /// Take the text from a file
     #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
-    /// The call that a tool result answers
-    #[arg(long, value_name = "ID", required_if_eq("kind", "tool-result"))]
+    /// The call that a tool result belongs to
+    #[arg(long, value_name = "ID", hide_short_help = true, required_if_eq("kind", "tool-result"))]
     call: Option<String>,
-    /// The assistant calls this tool; the text is its arguments
-    #[arg(long, value_name = "NAME", requires = "call")]
+    /// Record a call of this tool by the assistant; the text is its arguments
+    #[arg(long, value_name = "NAME", requires = "call", hide_short_help = true)]
     tool: Option<String>,
-    /// A kind of your own: the text is its body, a JSON object
-    #[arg(long, value_name = "KIND", conflicts_with = "kind")]
+    /// Record a kind of your own; the text is its body, a JSON object
+    #[arg(long, value_name = "KIND", conflicts_with = "kind", hide_short_help = true)]
     raw: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Said {
+enum AddedKind {
     System,
     User,
     Assistant,
@@ -50,22 +51,17 @@ impl Add {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
         let id = expression::resolve_session(&store, &self.session).await?;
-        let operator = rath::query::operator_session(&store).await?;
-        if operator.is_some_and(|row| row.id == id) {
-            let text = "the operator session is the store's own account of what was done to it: nothing is added there";
-            return Err(expression::unclear(text));
-        }
         let text = self.text()?;
-        let mut session = store.open(id, settings.actor()).await?;
+        let mut session = super::open_session(settings, &store, id).await?;
         if let Some(kind) = &self.raw {
             session.append_json(kind, &text)?;
         } else {
             match self.kind {
-                Said::System => session.system(text)?,
-                Said::User => session.user(text)?,
-                Said::Note => session.note(text)?,
-                Said::ToolResult => session.tool_result(self.call.unwrap_or_default(), text)?,
-                Said::Assistant => match (self.tool, self.call) {
+                AddedKind::System => session.system(text)?,
+                AddedKind::User => session.user(text)?,
+                AddedKind::Note => session.note(text)?,
+                AddedKind::ToolResult => session.tool_result(self.call.unwrap_or_default(), text)?,
+                AddedKind::Assistant => match (self.tool, self.call) {
                     (Some(name), Some(id)) => {
                         let block = Block::ToolUse { id, name, arguments: text.into() };
                         session.append(Assistant::new(vec![block]))?
@@ -101,5 +97,5 @@ impl Add {
 }
 
 fn no_text() -> anyhow::Error {
-    expression::unclear("no text: give it as an argument, with --file, or by a pipe")
+    expression::usage_error("no text\n  help: give it as an argument, with --file, or on standard input")
 }

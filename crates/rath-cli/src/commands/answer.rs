@@ -1,5 +1,5 @@
 use anyhow::Result;
-use rath::body::About;
+use rath::body::QuestionKind;
 use rath::control::{Answer as Given, Control, Delivery, Error, Question};
 use rath::{Point, SessionId};
 use serde::Serialize;
@@ -9,18 +9,19 @@ use crate::expression;
 use crate::output::{self, style};
 use crate::settings::Settings;
 
-/// Answer a question that a session asks
+/// Answer a question of a session
 ///
-/// `yes`, `no`, `always`, or words. `always` is yes to this call and to those that the question says it allows, on this
-/// session and forks that are made of it later. The answer binds to exactly what was shown. The first answer counts; a late one is kept and
-/// changes nothing. What allows or repeats a call is answered at its record, SESSION@SEQ, as `rath inbox` shows it: by
-/// then the session may ask something else.
+/// The answer is `yes`, `no`, `always`, or a text. `always` allows this call and the later calls that the question names,
+/// in this session and in forks that are made of it from now on. An answer is bound to the exact text of the question.
+/// The first answer counts; a later one is recorded and changes nothing. A question about a call is answered by its
+/// record, SESSION@SEQ, as `rath inbox` shows it, because the session may ask something else in the meantime.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Answer {
-    /// The record that asks; the session will do where it asks one thing that is not about a call
+    /// The record of the question; for a single question that is not about a call, the session is enough
+    #[arg(value_name = "QUESTION")]
     session: String,
-    /// yes, no, always, or words
+    /// yes, no, always, or a text
     answer: String,
     /// The reason
     #[arg(long, value_name = "TEXT")]
@@ -37,16 +38,16 @@ impl Answer {
             false => the_one(control.questions_of(place.session).await.map_err(explained)?, place.session)?,
         };
         if !control.is_open(&question).await.map_err(explained)? {
-            output::remark("it was answered before: this answer is kept, and changes nothing");
+            output::remark("the question was answered before: this answer is recorded and changes nothing");
         }
         let given = match (self.answer.to_ascii_lowercase().as_str(), question.about) {
-            ("always", About::Approval) => Given::Always,
+            ("always", QuestionKind::Approval) => Given::Always,
             ("yes" | "y", _) => Given::Yes,
             ("no" | "n", _) => Given::No,
             _ => Given::Text(self.answer),
         };
         let delivery = control.answer_because(&question, given, self.why).await.map_err(explained)?;
-        say(settings, &delivery)?;
+        report(settings, &delivery)?;
         Ok(Exit::Yes)
     }
 }
@@ -55,18 +56,21 @@ impl Answer {
 fn the_one(mut asks: Vec<Question>, session: SessionId) -> Result<Question> {
     match (asks.pop(), asks.is_empty()) {
         (None, _) => {
-            anyhow::bail!("session {} asks nothing\n  help: `rath inbox` lists what is asked", session.short())
+            anyhow::bail!(
+                "session {} has no open question\n  help: `rath inbox` lists the open questions",
+                session.short()
+            )
         }
-        (Some(one), true) if one.about == About::Question => Ok(one),
-        (Some(one), true) => Err(expression::unclear(format!(
-            "this answer decides on a call: name what you have read\n  help: `rath inbox`, then `rath answer {} …`",
+        (Some(one), true) if one.about == QuestionKind::Question => Ok(one),
+        (Some(one), true) => Err(expression::usage_error(format!(
+            "this answer decides about a call: name the record of the question that you have read\n  help: `rath inbox`, then `rath answer {} …`",
             one.at
         ))),
         (Some(last), false) => {
             asks.push(last);
             let places: Vec<_> = asks.iter().map(|ask| ask.at.to_string()).collect();
-            Err(expression::unclear(format!(
-                "session {} asks several things: name one of {}",
+            Err(expression::usage_error(format!(
+                "session {} has several open questions: name one of {}",
                 session.short(),
                 places.join(", ")
             )))
@@ -78,41 +82,43 @@ fn the_one(mut asks: Vec<Question>, session: SessionId) -> Result<Question> {
 pub(super) fn explained(error: Error) -> anyhow::Error {
     match error {
         Error::Session(error) => error.into(),
-        Error::NotAQuestion(_) => anyhow::anyhow!("{error}\n  help: `rath inbox` lists what is asked"),
-        Error::NoAlways(_) => expression::unclear("this question offers no \"always\": answer yes or no"),
-        Error::YesOrNo(_) => expression::unclear(
-            "this is a yes-or-no question: answer yes or no, or always where it is offered, and say more with --why",
+        Error::NotAQuestion(_) => anyhow::anyhow!("{error}\n  help: `rath inbox` lists the open questions"),
+        Error::NoAlways(_) => expression::usage_error("this question does not offer \"always\": answer yes or no"),
+        Error::YesOrNo(_) => expression::usage_error(
+            "this is a yes-or-no question: answer yes, no, or always where it is offered; give details with --why",
         ),
         Error::AskedElsewhere(at) => {
             anyhow::anyhow!("{error}\n  help: `rath resume {}` asks again", at.session.short())
         }
+        Error::NotJson(_) => expression::usage_error(format!("{error}\n  help: quote a text twice: '\"yes\"'")),
+        Error::NoEventName | Error::EventTooLarge(_) => expression::usage_error(error.to_string()),
         error => error.into(),
     }
 }
 
-/// Prints what became of it.
-pub(super) fn say(settings: &Settings, delivery: &Delivery) -> Result<()> {
-    say_more(settings, delivery, ())
+/// Prints whether a post was recorded or queued.
+pub(super) fn report(settings: &Settings, delivery: &Delivery) -> Result<()> {
+    report_with(settings, delivery, ())
 }
 
-/// Prints what became of it: in words, or as JSON with more fields.
-pub(super) fn say_more(settings: &Settings, delivery: &Delivery, more: impl Serialize) -> Result<()> {
+/// Like [`report`], with more fields in the JSON answer.
+pub(super) fn report_with(settings: &Settings, delivery: &Delivery, fields: impl Serialize) -> Result<()> {
     #[derive(Serialize)]
-    struct Said<'a, M> {
+    struct Reported<'a, M> {
         #[serde(flatten)]
         delivery: &'a Delivery,
         #[serde(flatten)]
-        more: M,
+        fields: M,
     }
     match delivery {
         Delivery::Recorded(head) if !settings.json => return output::answer(head.point()),
         Delivery::Queued { holder: Some(holder), .. } => {
-            output::remark(format_args!("{} with {holder}", style::good("left")));
+            output::remark(format_args!("{} for {holder}", style::good("queued")));
         }
         Delivery::Queued { holder: None, .. } => {
-            output::remark(format_args!("{} until it goes on", style::good("left")));
+            output::remark(format_args!("{} until the session is resumed", style::good("queued")));
         }
         Delivery::Recorded(_) | Delivery::NothingToStop { .. } => {}
     }
-    if settings.json { output::json(&Said { delivery, more }) } else { Ok(()) }
+    if settings.json { output::json("rath.delivery/1", &Reported { delivery, fields }) } else { Ok(()) }
 }

@@ -8,12 +8,10 @@ use crate::providers::Providers;
 use crate::secret;
 use crate::settings::Settings;
 
-/// Keep keys of providers in the keyring of the system, and say where keys are found
+/// Store provider keys in the keyring, and show where keys are found
 #[derive(clap::Args)]
-#[command(
-    after_help = "A key is looked for in the provider's variable (ANTHROPIC_API_KEY), then in the configuration,\n\
-    then in the keyring. It is never shown."
-)]
+#[command(after_help = "rath looks for a key in the provider's variable (such as ANTHROPIC_API_KEY), then in the\n\
+    configuration, then in the keyring. It never prints a key.")]
 pub(crate) struct Auth {
     #[command(subcommand)]
     what: What,
@@ -26,23 +24,23 @@ enum What {
     Remove(Remove),
 }
 
-/// Keep a provider's key in the keyring
+/// Store a provider's key in the keyring
 ///
-/// The key is typed without being shown, or piped in: `pass show anthropic | rath auth set anthropic`.
+/// Reads the key from the terminal without echo, or from a pipe: `pass show anthropic | rath auth set anthropic`.
 #[derive(clap::Args)]
 struct Set {
-    /// The provider, as in `anthropic`
+    /// The provider, such as `anthropic`
     provider: String,
 }
 
-/// List the providers, and where the key of each is found
+/// List the providers and where the key of each is found
 #[derive(clap::Args)]
 struct List;
 
 /// Remove a provider's key from the keyring; exit code 3 if there is none
 #[derive(clap::Args)]
 struct Remove {
-    /// The provider, as in `anthropic`
+    /// The provider, such as `anthropic`
     provider: String,
 }
 
@@ -61,16 +59,16 @@ impl Set {
         let name = &self.provider;
         let providers = Providers::new(settings)?;
         let provider = providers.named(name)?;
-        if !provider.is_own() {
+        if !provider.is_trusted() {
             bail!(
-                "only this project names {name}, and it is not trusted with keys\n  help: `rath config trust`, or name {name} in your own configuration"
+                "only this project defines {name}, and the project is not trusted with keys\n  help: `rath config trust`, or define {name} in your own configuration"
             );
         }
         let key = secret::read(&format!("Key of {name}: "))?;
-        if let Err(trouble) = settings.keyring.set(name, &key) {
+        if let Err(failure) = settings.keyring.set(name, &key) {
             let variable = provider.key_variable().map(|variable| format!("set {variable}, or ")).unwrap_or_default();
             bail!(
-                "{trouble}\n  help: {variable}`rath config set --user providers.{name}.key KEY`: a file that only you can read"
+                "{failure}\n  help: {variable}`rath config set --user providers.{name}.key KEY`: a file that only you can read"
             );
         }
         output::remark(format_args!("{} the key of {name} is in the keyring", style::good("✓")));
@@ -79,7 +77,7 @@ impl Set {
     }
 }
 
-/// Says where another key is that comes first.
+/// Reports another key that takes precedence.
 fn remark_of_others(settings: &Settings, name: &str) {
     let found = Providers::new(settings).and_then(|providers| Ok(providers.named(name)?.key()?));
     if let Ok(Some(found)) = found
@@ -98,7 +96,7 @@ impl List {
             rows.push((provider, from));
         }
         if settings.json {
-            output::json_lines(rows.iter().map(
+            output::json_list("rath.auth.list/1", rows.iter().map(
                 |(provider, from)| json!({ "provider": provider.name, "needs_key": provider.needs_key(), "key": from }),
             ))?;
             return Ok(Answer::Yes);
@@ -106,16 +104,16 @@ impl List {
         let mut page = Page::default();
         for (provider, from) in &rows {
             let place = match (from, provider.key_variable()) {
-                (Some(from), _) => output::harmless(&from.to_string()),
-                (None, _) if !provider.needs_key() => style::dim("needs none"),
+                (Some(from), _) => output::escaped(&from.to_string()),
+                (None, _) if !provider.needs_key() => style::dim("needs no key"),
                 (None, Some(variable)) => style::dim(format!("no key; ${variable} is not set")),
                 (None, None) => style::dim("no key"),
             };
-            page.line(format_args!("{:<12} {place}", output::harmless(&provider.name)));
+            page.line(format_args!("{:<12} {place}", output::escaped(&provider.name)));
         }
         page.show(settings)?;
-        if let Some(trouble) = settings.keyring.trouble() {
-            output::remark(style::dim(trouble));
+        if let Some(failure) = settings.keyring.failure() {
+            output::remark(style::dim(failure));
         }
         Ok(Answer::Yes)
     }
@@ -127,7 +125,7 @@ impl Remove {
         let there = settings.keyring.remove(name)?;
         match there {
             true => output::remark(format_args!("{} the key of {name} is removed from the keyring", style::good("✓"))),
-            false => output::remark(format_args!("the keyring has no key of {}", output::harmless(name))),
+            false => output::remark(format_args!("the keyring has no key of {}", output::escaped(name))),
         }
         remark_of_others(settings, name);
         Ok(if there { Answer::Yes } else { Answer::No })

@@ -1,6 +1,6 @@
 use anyhow::{Result, anyhow, bail};
-use rath_audit::care::Care;
-use rath_audit::checkpoint::{self, Checkpoint as Made, Error, Wish};
+use rath_audit::admin::StoreAdmin;
+use rath_audit::checkpoint::{self, Checkpoint as Made, CheckpointError, CheckpointOptions};
 use serde_json::json;
 
 use super::Answer;
@@ -8,29 +8,29 @@ use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::{signing, time};
 
-/// Sign what the store is now, so that what is lost or rewritten later shows
+/// Sign the state of the store, to detect later loss or rewriting
 ///
-/// A checkpoint is one line: how many records and sessions there are, a digest of every session's last record, the
-/// checkpoint before, the time, a signature. It is a record on the store's operator session. `rath verify --since` holds
-/// the store against it.
+/// A checkpoint is one line: the number of records and sessions, a digest of every session's last record, the previous
+/// checkpoint, the time, and a signature. It is recorded in the store's audit session. `rath verify --since` compares the
+/// store with it.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Whoever has this machine has the key too, and can rewrite everything and sign it again. Only a line that\n\
-    left the machine protects: `rath checkpoint --print`, and mail it, commit it, put it into a ticket."
+    after_help = "Anyone with access to this machine has the signing key. Store a copy of the checkpoint elsewhere:\n\
+    `rath checkpoint --print` prints it."
 )]
 pub(crate) struct Checkpoint {
     #[command(subcommand)]
     what: Option<What>,
-    /// Print the line, to hand it to somebody else
+    /// Print the checkpoint line, to store it elsewhere
     #[arg(long)]
     print: bool,
-    /// Something to remember it by; everybody who sees the line reads it
+    /// A note, which is part of the line and readable by everyone who has it
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
-    /// The key of the checkpoint before is lost: go on with the one at hand, for which no earlier key vouches
-    #[arg(long)]
-    begin_anew: bool,
+    /// The previous key is lost: start a new chain with the available key, which no earlier key has signed
+    #[arg(long, alias = "begin-anew")]
+    new_chain: bool,
 }
 
 #[derive(clap::Subcommand)]
@@ -39,7 +39,7 @@ enum What {
     Key(Key),
 }
 
-/// List the checkpoints that the store has
+/// List the checkpoints of the store
 #[derive(clap::Args)]
 struct List {
     /// Print their lines, for `rath verify --against FILE` elsewhere
@@ -47,9 +47,9 @@ struct List {
     print: bool,
 }
 
-/// Show the key that signs, make one, or replace it
+/// Show, create or replace the signing key
 #[derive(clap::Args)]
-#[command(after_help = "The key is a file that only you can read, or an entry in the keyring of the system.")]
+#[command(after_help = "The key is a file that only you can read, or an entry in the system keyring.")]
 struct Key {
     #[command(subcommand)]
     what: Option<KeyWhat>,
@@ -57,17 +57,17 @@ struct Key {
 
 #[derive(clap::Subcommand)]
 enum KeyWhat {
-    /// Show the public key, and where the key is
+    /// Show the public key and where the key is stored
     Show,
-    /// Make a key, if there is none
+    /// Create a key, if there is none
     New {
-        /// Keep it in the keyring of the system instead of a file
+        /// Store it in the system keyring, not in a file
         #[arg(long)]
         in_keyring: bool,
     },
-    /// Replace the key by a new one that it vouches for; the old one is destroyed
+    /// Replace the key by a new one that the old one signs; the old one is destroyed
     Rotate {
-        /// Carry nothing of how the key at hand came about: stores whose last checkpoint has an earlier key begin anew
+        /// Drop the history of keys: stores whose last checkpoint has an earlier key start a new chain
         #[arg(long)]
         forget: bool,
     },
@@ -84,43 +84,43 @@ impl Checkpoint {
 
     async fn make(self, settings: &Settings) -> Result<Answer> {
         let store = settings.store()?;
-        if !Care::new(settings.embedded()?, settings.actor()).unfinished().await?.is_empty() {
+        if !StoreAdmin::new(settings.embedded()?, settings.actor()).unfinished().await?.is_empty() {
             bail!(
-                "an erasure is on the record and not finished: a checkpoint would vouch for what it removes\n  \
-                 help: finish it first: `rath erase --finish`\n  help: rath explain erasure-unfinished"
+                "an erasure is recorded and not finished: a checkpoint would cover what it erases\n  \
+                 help: finish it first: `rath store erase --finish`\n  help: rath help error erasure-unfinished"
             );
         }
         let key = match signing::find(settings)? {
             Some((key, _)) => key,
             None => {
-                // A chain that has a key is asked before a key is made.
+                // If the store's checkpoints have a key, a new one must not be created silently.
                 let stored = checkpoint::chain(&store).await?.stored;
-                if let Some(last) = stored.last().filter(|_| !self.begin_anew) {
+                if let Some(last) = stored.last().filter(|_| !self.new_chain) {
                     bail!(
-                        "there is no signing key here, and checkpoint {} of this store is signed with key {}\n  help: {ANEW}",
+                        "there is no signing key here, and checkpoint {} of this store is signed with key {}\n  help: {NEW_CHAIN}",
                         last.checkpoint.no,
                         last.checkpoint.key
                     );
                 }
                 let (key, place, is_made) = signing::find_or_make(settings, false)?;
                 if is_made {
-                    output::remark(format_args!("{} made a signing key: {place}", style::good("✓")));
+                    output::remark(format_args!("{} created a signing key: {place}", style::good("✓")));
                 }
                 key
             }
         };
-        let wish = Wish { note: self.note, anew: self.begin_anew };
-        let made = checkpoint::make(&store, settings.actor(), &key, wish).await.map_err(|error| match error {
-            Error::OtherKey { .. } => anyhow!("{error}\n  help: {ANEW}"),
-            Error::TooManyRotations { .. } => {
-                anyhow!("{error}\n  help: `--begin-anew` goes on with the key at hand, for which no earlier one vouches then")
+        let options = CheckpointOptions { note: self.note, previous_key_lost: self.new_chain };
+        let made = checkpoint::make(&store, settings.actor(), &key, options).await.map_err(|error| match error {
+            CheckpointError::OtherKey { .. } => anyhow!("{error}\n  help: {NEW_CHAIN}"),
+            CheckpointError::TooManyRotations { .. } => {
+                anyhow!("{error}\n  help: `--new-chain` starts a new chain with the available key, which no earlier key has signed")
             }
-            Error::Store(error) => error.into(),
-            error => anyhow!("the checkpoint cannot be made: {error}"),
+            CheckpointError::Store(error) => error.into(),
+            error => anyhow!("cannot make the checkpoint: {error}"),
         })?;
-        if made.anew {
+        if made.previous_key_lost {
             output::remark(format_args!(
-                "{} checkpoint {} begins anew: no earlier key vouches for key {}",
+                "{} checkpoint {} starts a new chain: no earlier key has signed key {}",
                 style::label("!"),
                 made.no,
                 made.key
@@ -128,29 +128,29 @@ impl Checkpoint {
         }
         match (self.print, settings.json) {
             (true, _) => output::answer(made.line())?,
-            (false, true) => output::json(&described(&made))?,
+            (false, true) => output::json("rath.checkpoint/1", &described(&made))?,
             (false, false) => {
                 let mut page = Page::default();
                 page.line(row(&made));
                 page.show(settings)?;
-                output::remark("  help: hand its line to somebody else: `rath checkpoint list --print`");
+                output::remark("  help: store a copy of the line elsewhere: `rath checkpoint list --print`");
             }
         }
         Ok(Answer::Yes)
     }
 }
 
-/// What to do where the key of the store's checkpoints is not at hand.
-const ANEW: &str = "sign where that key is, or bring it here; if it is lost, `--begin-anew` goes on with a key for which no earlier one vouches";
+/// Advice if the key of the store's checkpoints is not available.
+const NEW_CHAIN: &str = "sign on the machine that has that key, or copy the key here; if it is lost, `--new-chain` starts a new chain with a key that no earlier key has signed";
 
 fn described(made: &Made) -> serde_json::Value {
     json!({ "no": made.no, "digest": made.digest(), "time": made.time, "records": made.records,
-        "sessions": made.sessions, "key": made.key, "note": made.note, "anew": made.anew, "line": made.line() })
+        "sessions": made.sessions, "key": made.key, "note": made.note, "anew": made.previous_key_lost, "line": made.line() })
 }
 
 fn row(made: &Made) -> String {
     let counted = format!("{} in {}", output::count(made.records, "record"), output::count(made.sessions, "session"));
-    let note = made.note.as_ref().map(|note| format!("  {}", output::harmless(note).replace('\n', " ")));
+    let note = made.note.as_ref().map(|note| format!("  {}", output::escaped(note).replace('\n', " ")));
     let (no, digest) = (made.no, &made.digest().to_string()[..12]);
     format!(
         "checkpoint {no}  {}  {counted}  {}{}",
@@ -173,13 +173,13 @@ impl List {
                 all.for_each(|made| page.line(made.line()));
                 page.show(settings)?;
             }
-            (false, true) => output::json_lines(all.map(described))?,
+            (false, true) => output::json_list("rath.checkpoint.list/1", all.map(described))?,
             (false, false) => {
                 let mut page = Page::default();
                 all.for_each(|made| page.line(row(made)));
                 page.show(settings)?;
                 if chain.stored.is_empty() {
-                    output::remark("the store has no checkpoint; `rath checkpoint` makes one");
+                    output::remark("the store has no checkpoint\n  help: `rath checkpoint` makes one");
                 }
             }
         }
@@ -190,7 +190,7 @@ impl List {
 impl Key {
     fn run(&self, settings: &Settings) -> Result<Answer> {
         let none = || {
-            output::remark("there is no signing key; `rath checkpoint key new` makes one");
+            output::remark("there is no signing key\n  help: `rath checkpoint key new` creates one");
             Ok(Answer::No)
         };
         let (key, place) = match self.what.as_ref().unwrap_or(&KeyWhat::Show) {
@@ -200,17 +200,17 @@ impl Key {
             },
             KeyWhat::New { in_keyring } => match signing::find_or_make(settings, *in_keyring)? {
                 (key, place, true) => {
-                    output::remark(format_args!("{} made a signing key: {place}", style::good("✓")));
+                    output::remark(format_args!("{} created a signing key: {place}", style::good("✓")));
                     (key, place)
                 }
                 (_, place, false) => bail!(
-                    "there is a key already: {place}\n  help: `rath checkpoint key rotate` replaces it, and the old one vouches for the new"
+                    "there is already a key: {place}\n  help: `rath checkpoint key rotate` replaces it by one that the old key signs"
                 ),
             },
             KeyWhat::Rotate { forget } => match signing::rotate(settings, *forget)? {
                 Some((old, key, place)) => {
                     output::remark(format_args!(
-                        "{} the key is replaced, and the old one vouches for it: {}",
+                        "{} the key is replaced; the old key signed the new one: {}",
                         style::good("✓"),
                         old.public()
                     ));
@@ -219,16 +219,16 @@ impl Key {
                 None => return none(),
             },
         };
-        match settings.json {
-            true => {
-                output::json(&json!({ "key": key.public(), "place": place.to_string(), "before": key.successions() }))?
-            }
-            false => {
-                output::answer(key.public())?;
-                output::remark(style::dim(format!(
-                    "kept in {place}; give the public key to whoever verifies (`rath verify --since --key`)"
-                )));
-            }
+        if settings.json {
+            output::json(
+                "rath.checkpoint.key/1",
+                &json!({ "key": key.public(), "place": place.to_string(), "before": key.successions() }),
+            )?
+        } else {
+            output::answer(key.public())?;
+            output::remark(style::dim(format!(
+                "stored in {place}; verifiers need the public key (`rath verify --since --key`)"
+            )));
         }
         Ok(Answer::Yes)
     }

@@ -1,28 +1,32 @@
+use std::io::IsTerminal as _;
+
 use anyhow::Result;
 use rath::files::hunks;
-use rath::inspect::{Comparison, ContextComparison, FileComparison};
-use rath::{Message, Session, View};
+use rath::inspect::{ContextComparison, FileComparison, SessionComparison};
+use rath::model::Message;
+use rath::{Session, View};
 
 use super::Answer;
 use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 
-/// Compare two sessions, records or versions: where they part, how their contexts and their files differ
+/// Compare two sessions, records or versions: contexts and files
 ///
-/// With one, what it changed in the files that it was given. Exits with 0 if contexts and files are equal, with 3 if they
-/// differ.
+/// With one session, show what it changed in the files that it was given and has not applied yet. Exit code 0 if
+/// contexts and files are equal, 3 if they differ.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Diff {
-    /// The one
+    /// The first session, record or version
+    #[arg(default_value = "@")]
     a: String,
-    /// The other
+    /// The second session, record or version
     b: Option<String>,
-    /// Only the files, as a patch that `git apply` takes
+    /// Only the files, as a patch for `git apply`
     #[arg(long, short, conflicts_with = "stat")]
     patch: bool,
-    /// Only the files, a line each
+    /// Only the files, with line counts
     #[arg(long)]
     stat: bool,
 }
@@ -46,7 +50,7 @@ impl Diff {
                 let (a, b) = (a.state().workspace.clone(), b.state().workspace.clone());
                 FileComparison::between(&*store, a, b).await?
             }
-            // One of them may be the digest of a version: then only files can be compared.
+            // One of them may be the digest of a version, which has files and no context.
             (None, Some(b)) => {
                 let a = expression::version(settings, &store, &self.a).await?;
                 let b = expression::version(settings, &store, b).await?;
@@ -63,15 +67,22 @@ impl Diff {
             Some((a, b)) if !only_files => Some(ContextComparison::of(&a, &b).await?),
             _ => None,
         };
-        let compared = Comparison::new(contexts, files);
+        let compared = SessionComparison::new(contexts, files);
         let answer = if compared.same { Answer::Yes } else { Answer::No };
         if settings.json {
-            output::json(&compared)?;
+            output::json("rath.diff/1", &compared)?;
             return Ok(answer);
         }
-        let Comparison { contexts, files, .. } = compared;
+        let SessionComparison { contexts, files, .. } = compared;
         if self.patch {
-            output::raw(&files.patch)?;
+            // A terminal must not run escape sequences of a file; a pipe gets the exact bytes.
+            if std::io::stdout().is_terminal() {
+                let mut page = Page::default();
+                write_patch(&files, &mut page);
+                page.show(settings)?;
+            } else {
+                output::raw(&files.patch)?;
+            }
             return Ok(answer);
         }
         let mut page = Page::default();
@@ -84,7 +95,7 @@ impl Diff {
     }
 }
 
-/// Shows what a session changed in the files that it was given.
+/// Shows the changes of a session that are not applied yet.
 pub(crate) async fn since_placed(settings: &Settings, session: &Session) -> Result<()> {
     let files = FileComparison::since_placed(&**session.store(), session.state()).await?;
     let mut page = Page::default();
@@ -92,36 +103,54 @@ pub(crate) async fn since_placed(settings: &Settings, session: &Session) -> Resu
     page.show(settings)
 }
 
-/// How the files differ.
+/// Writes how the files differ.
 fn show_files(files: &FileComparison, page: &mut Page, stat: bool, after_contexts: bool) {
     if files.before.is_none() && files.after.is_none() {
         return;
     }
     if files.changes.is_empty() {
-        page.line(format_args!("{} their files are equal", style::good("✓")));
+        page.line(format_args!("{} files are equal", style::good("✓")));
         return;
     }
     if after_contexts {
         page.line("");
     }
     if stat {
-        for stat in &files.stat {
-            let size = match stat.binary {
-                true => "binary".to_owned(),
-                false => {
-                    format!("{} {}", style::good(format!("+{}", stat.added)), style::bad(format!("-{}", stat.removed)))
-                }
-            };
-            page.line(format_args!("{} {} {size}", style::label(stat.letter), stat.path));
-        }
-        let (added, removed) =
-            files.stat.iter().fold((0, 0), |(added, removed), stat| (added + stat.added, removed + stat.removed));
-        let paths = output::count(files.stat.len() as u64, "path");
-        page.line(style::dim(format!("{paths}, {added} lines added, {removed} removed")));
-        return;
+        write_stat(files, page);
+    } else {
+        write_patch(files, page);
     }
+}
+
+/// Writes the changed files with line counts.
+pub(crate) fn show_stat(files: &FileComparison, page: &mut Page) {
+    if files.changes.is_empty() {
+        page.line("no files changed");
+    } else {
+        write_stat(files, page);
+    }
+}
+
+fn write_stat(files: &FileComparison, page: &mut Page) {
+    for stat in &files.stat {
+        let size = if stat.binary {
+            "binary".to_owned()
+        } else {
+            format!("{} {}", style::good(format!("+{}", stat.added)), style::bad(format!("-{}", stat.removed)))
+        };
+        let path = output::escaped(&stat.path.to_string());
+        page.line(format_args!("{} {path} {size}", style::label(stat.letter)));
+    }
+    let (added, removed) =
+        files.stat.iter().fold((0, 0), |(added, removed), stat| (added + stat.added, removed + stat.removed));
+    let (paths, lines) = (output::count(files.stat.len() as u64, "path"), output::count(added, "line"));
+    page.line(style::dim(format!("{paths}, {lines} added, {removed} removed")));
+}
+
+/// Writes the patch, coloured and escaped for a terminal.
+fn write_patch(files: &FileComparison, page: &mut Page) {
     for line in String::from_utf8_lossy(&files.patch).lines() {
-        let line = output::harmless(line);
+        let line = output::escaped(line);
         match line.as_bytes().first() {
             _ if line.starts_with("diff ") || line.starts_with("+++") || line.starts_with("---") => {
                 page.line(style::title(line));
@@ -134,21 +163,25 @@ fn show_files(files: &FileComparison, page: &mut Page, stat: bool, after_context
     }
 }
 
-/// How the contexts differ.
+/// Writes how the contexts differ.
 fn show_contexts(contexts: &ContextComparison, page: &mut Page) {
     let (name_a, name_b) = (contexts.a.point(), contexts.b.point());
     let (shown_a, shown_b) = (style::session(name_a), style::session(name_b));
     match contexts.base {
-        Some(base) => page.line(format_args!("{shown_a} and {shown_b} part at {}", style::record(base))),
-        None => page.line(format_args!("{shown_a} and {shown_b} have nothing in common")),
+        Some(base) => page.line(format_args!("common ancestor of {shown_a} and {shown_b}: {}", style::record(base))),
+        None => page.line(format_args!("{shown_a} and {shown_b} have no common ancestor")),
     }
     for (name, runs) in [(name_a, &contexts.only_a), (name_b, &contexts.only_b)] {
         for run in runs {
-            page.line(style::dim(format!("only {name}: {} @{} to @{}", run.session.short(), run.from, run.to)));
+            let (noun, to) = match run.to > run.from {
+                true => ("records", format!("..{}", run.to)),
+                false => ("record", String::new()),
+            };
+            page.line(style::dim(format!("only in {name}: {noun} {}@{}{to}", run.session.short(), run.from)));
         }
     }
     if contexts.are_same() {
-        page.line(format_args!("{} their contexts are equal", style::good("✓")));
+        page.line(format_args!("{} contexts are equal", style::good("✓")));
         return;
     }
     page.line("");
@@ -163,9 +196,9 @@ fn show_contexts(contexts: &ContextComparison, page: &mut Page) {
     left[same..].iter().for_each(|line| page.line(format_args!(" {line}")));
 }
 
-/// A context, line by line.
+/// The lines of a context.
 fn lines(messages: &[Message]) -> Vec<String> {
-    let text = |message: &Message| output::harmless(&message.to_string());
+    let text = |message: &Message| output::escaped(&message.to_string());
     messages.iter().flat_map(|message| text(message).lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 

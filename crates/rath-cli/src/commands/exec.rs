@@ -5,52 +5,55 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use rath::inspect::CommandOutcome;
-use rath::sandbox::{Command, Ended, Event, Stdin, Stream};
-use rath::workshop::Done;
+use rath::sandbox::{Command, CommandEvent, ExitStatus, Stdin, Stream};
+use rath::workspaces::ExecReport;
 
 use super::Answer;
-use super::place::PlaceArgs;
+use super::workspace::PlacementArgs;
 use crate::expression;
 use crate::output::{self, style};
 use crate::settings::Settings;
 
-/// Run a command where a session works, on the record
+/// Run a command in a session's workspace and record it
 ///
-/// Records the command, how it ended, what it wrote, what it was refused, and the files before and after. The command
-/// finds only a plain environment: PATH, HOME, LANG and the like, no keys. On `local` it sees the system to read, its
-/// workspace to write, and no network. Exits with 0 if the command did, with 1 otherwise.
+/// Records the command, its exit code, its output, the system calls that were blocked, and the files before and after.
+/// The command gets a small environment (PATH, HOME, LANG, …) and no keys. On `local`, it sees the system read-only, its
+/// workspace writable, and no network (`rath help sandbox`). Exit code 0 if the command exits with 0, otherwise 1.
 #[derive(clap::Args)]
+#[command(
+    override_usage = "rath exec [OPTIONS] SESSION COMMAND [ARGUMENT]...\n       rath exec [OPTIONS] -- COMMAND [ARGUMENT]...   (in the session that changed last)"
+)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Exec {
-    /// The session
+    /// The session; without one, write -- before the command
     session: String,
     #[command(flatten)]
-    place: PlaceArgs,
-    /// Run the words as one line of /bin/sh
+    placement: PlacementArgs,
+    /// Run the command with /bin/sh -c
     #[arg(long, short = 'c')]
     shell: bool,
-    /// Stop it after this long, e.g. 30s, 5m
+    /// Stop the command after this time: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
-    /// Run in this directory of the workspace
+    /// Run it in this directory of the workspace
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Set a variable for it
+    /// Set an environment variable
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// Hand on a variable of yours
+    /// Pass an environment variable of yours
     #[arg(long, value_name = "NAME")]
     pass_env: Vec<String>,
-    /// Let it read what you type or pipe in
+    /// Pass standard input to the command
     #[arg(long)]
     stdin: bool,
     /// The command and its arguments
-    #[arg(last = true, required = true)]
+    #[arg(trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is not a time: write 500ms, 30s, 5m or 1h");
+    let bad = || format!("{text:?} is not a duration: write 500ms, 30s, 5m or 1h");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().map_err(|_| bad())?;
     let seconds = match &text[digits..] {
@@ -66,48 +69,65 @@ fn duration(text: &str) -> Result<Duration, String> {
 fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("NAME=VALUE, for example LANG=C".into()),
+        _ => Err("write NAME=VALUE, for example LANG=C".into()),
     }
 }
 
 impl Exec {
-    pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
-        let workshop = settings.workshop(self.place.anywhere)?;
-        let store = workshop.store();
+    pub(crate) async fn run(mut self, settings: &Settings) -> Result<Answer> {
+        self.default_session()?;
+        let workspaces = settings.workspaces(self.placement.anywhere)?;
+        let store = workspaces.store();
         let id = expression::resolve_session(store, &self.session).await?;
         let command = self.command(settings)?;
         let mut session = store.open(id, settings.actor()).await?;
-        if self.place.is_given() {
-            self.place.apply(settings, &workshop, &mut session).await?;
+        if self.placement.is_given() {
+            self.placement.apply(settings, &workspaces, &mut session).await?;
         }
-        let show = |event: &Event| {
-            let Event::Output { stream, bytes } = event else { return };
+        let show = |event: &CommandEvent| {
+            let CommandEvent::Output { stream, bytes } = event else { return };
             if settings.json {
                 return;
             }
-            // Somebody who stops reading does not stop the command.
+            // A closed pipe does not stop the command.
             let _ = match stream {
                 Stream::Stdout => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()),
                 Stream::Stderr => std::io::stderr().write_all(bytes),
             };
         };
         let stop = settings.interrupted()?;
-        let done = workshop.exec_until(&mut session, command, show, stop).await?;
-        match settings.json {
-            true => output::json(&CommandOutcome::from(done.clone()))?,
-            false => remark(&done),
+        let done = workspaces.exec_until(&mut session, command, show, stop).await?;
+        if settings.json {
+            output::json("rath.exec/1", &CommandOutcome::from(done.clone()))?
+        } else {
+            remark(&done)
         }
         settings.warn_of_quota()?;
-        Ok(if done.finished.ended.well() && !done.finished.timed_out { Answer::Yes } else { Answer::Failed })
+        Ok(if done.finished.ended.success() && !done.finished.timed_out { Answer::Yes } else { Answer::Failed })
+    }
+
+    /// Makes `exec -- COMMAND` run in `@`. The parser then takes the first word of the command for the session.
+    fn default_session(&mut self) -> Result<()> {
+        let before_dashes = std::env::args_os().take_while(|argument| argument != "--").count();
+        let after_dashes = std::env::args_os().count().checked_sub(before_dashes + 1);
+        if after_dashes == Some(1 + self.command.len()) {
+            self.command.insert(0, std::mem::replace(&mut self.session, "@".to_owned()).into());
+        }
+        if self.command.is_empty() {
+            let session = &self.session;
+            return Err(expression::usage_error(format!(
+                "no command is named\n  help: `rath exec SESSION COMMAND` runs one in a session, `rath exec -- {session}` runs {session} in the session that changed last"
+            )));
+        }
+        Ok(())
     }
 
     fn command(&self, settings: &Settings) -> Result<Command> {
-        let mut command = match self.shell {
-            true => {
-                let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
-                Command::shell(words.join(" "))
-            }
-            false => Command::argv(&self.command),
+        let mut command = if self.shell {
+            let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
+            Command::shell(words.join(" "))
+        } else {
+            Command::argv(&self.command)
         };
         command.cwd = self.cwd.clone().unwrap_or_default();
         command.timeout = self.timeout;
@@ -120,50 +140,50 @@ impl Exec {
         }
         if self.stdin {
             let mut bytes = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut bytes).context("reading the input")?;
+            std::io::stdin().lock().read_to_end(&mut bytes).context("reading standard input")?;
             command.stdin = Stdin::Bytes(bytes);
         }
         Ok(command)
     }
 }
 
-/// What happened, for the person: not data.
-fn remark(done: &Done) {
+/// Prints the outcome as remarks.
+fn remark(done: &ExecReport) {
     let finished = &done.finished;
     let ended = match finished.ended {
         _ if finished.timed_out => style::bad("timed out"),
         _ if finished.killed => style::bad("stopped"),
-        Ended::Exited(0) => style::good("exit 0"),
-        Ended::Exited(code) => style::bad(format!("exit {code}")),
-        Ended::Signalled { signal, .. } => style::bad(format!("killed by signal {signal}")),
+        ExitStatus::Exited(0) => style::good("exit 0"),
+        ExitStatus::Exited(code) => style::bad(format!("exit {code}")),
+        ExitStatus::Signalled { signal, .. } => style::bad(format!("killed by signal {signal}")),
     };
-    let ended = match &finished.beyond {
-        Some(limit) => style::bad(format!("stopped, beyond its limit of {}", limit.split(':').next().unwrap_or(limit))),
+    let ended = match &finished.limit_exceeded {
+        Some(limit) => style::bad(format!("stopped: limit exceeded: {}", limit.split(':').next().unwrap_or(limit))),
         None => ended,
     };
     let isolation = if done.isolated { style::good("isolated") } else { style::label("not isolated") };
     let point = style::record(done.record.point());
     output::remark(format_args!("{point} {ended} in {}, {isolation}", output::span(finished.duration)));
     if !done.outside.is_empty() {
-        output::remark(style::label("changed outside, before this command:"));
+        output::remark(style::label("changed by others before this command:"));
         output::remark_changes(&done.outside);
     }
     output::remark_changes(&done.changed);
     for (stream, captured) in [("stdout", &finished.stdout), ("stderr", &finished.stderr)] {
         if captured.cut {
             let (kept, all) = (output::bytes(captured.bytes.len() as u64), output::bytes(captured.total));
-            output::remark(style::label(format!("{stream} is cut: {kept} of {all} are kept and shown")));
+            output::remark(style::label(format!("{stream} is truncated: {kept} of {all} are recorded and shown")));
         }
     }
-    if finished.escaped > 0 {
-        let left = output::count(u64::from(finished.escaped), "process");
-        output::remark(style::label(format!("{left} left behind and killed")));
+    if finished.killed_orphans > 0 {
+        let left = output::count(u64::from(finished.killed_orphans), "process");
+        output::remark(style::label(format!("{left} orphaned and killed")));
     }
     if !finished.refused.is_empty() {
         let calls: Vec<String> = finished.refused.iter().map(|(what, times)| format!("{what} ×{times}")).collect();
-        output::remark(style::label(format!("refused: {}", calls.join(", "))));
+        output::remark(style::label(format!("blocked: {}", calls.join(", "))));
     }
     for remark in &done.remarks {
-        output::remark(style::label(output::harmless(remark)));
+        output::remark(style::label(output::escaped(remark)));
     }
 }

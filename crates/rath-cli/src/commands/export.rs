@@ -9,25 +9,26 @@ use crate::expression;
 use crate::output::{self, style};
 use crate::settings::Settings;
 
-/// Write a session as a bundle that anybody can check
+/// Export a session as a bundle that can be verified without rath
 ///
-/// A bundle holds the session with everything it stands on: exact records, blobs, and a verifier in Python. Its README
-/// says how to check it by hand. `rath import bundle` takes it into another store.
+/// A bundle contains the session and everything that it is based on: exact records, blobs, and a verifier in Python. Its
+/// README describes how to check it by hand. `rath import bundle` imports it into another store.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Export {
-    /// A session, or a record up to which it is exported
+    /// A session; with a record, the session up to that record
+    #[arg(default_value = "@")]
     session: String,
-    /// Where it goes: a zip when the name ends in .zip, else a directory
+    /// The bundle to write: a zip file if the name ends in .zip, else a directory
     #[arg(long, value_name = "DIR|FILE.zip", required = true)]
     bundle: PathBuf,
-    /// Every session of its family, whole: what it stands on, and what stands on that
+    /// Export all related sessions, whole: ancestors and their descendants
     #[arg(long)]
     graph: bool,
-    /// Leave out the bodies of a kind, or of one record (S@k); can be given several times
+    /// Leave out the bodies of a kind of record, or of one record (S@N); can be given several times
     #[arg(long, value_name = "KIND|S@k")]
     redact: Vec<String>,
-    /// Leave out every body and blob that holds TEXT; can be given several times
+    /// Leave out every body and blob that contains TEXT; can be given several times
     #[arg(long, value_name = "TEXT")]
     redact_matching: Vec<String>,
     /// Leave out all blobs
@@ -36,7 +37,7 @@ pub(crate) struct Export {
     /// Leave out versions of files
     #[arg(long)]
     no_files: bool,
-    /// Why something is left out, for who reads the bundle
+    /// Why something is left out, for the readers of the bundle
     #[arg(long, value_name = "WHY")]
     because: Option<String>,
 }
@@ -49,20 +50,20 @@ impl Export {
             texts: self.redact_matching,
             no_blobs: self.no_blobs,
             no_files: self.no_files,
-            because: self.because,
+            reason: self.because,
             ..Redaction::default()
         };
         anyhow::ensure!(
-            !redaction.texts.iter().any(|text| rath_audit::care::says("", text)),
-            "--redact-matching needs a text: an empty one is in every record"
+            !redaction.texts.iter().any(|text| rath_audit::admin::mentions("", text)),
+            "--redact-matching needs a text: every record contains the empty one"
         );
         for what in &self.redact {
             match what.parse::<Kind>() {
                 Ok(kind) if Kind::KNOWN.contains(&kind) => redaction.kinds.push(kind),
                 _ => {
-                    let neither = || format!("--redact {what}: neither a kind nor a record");
+                    let neither = || format!("--redact {what} names neither a kind nor a record");
                     let record = expression::resolve(&store, what).await.with_context(neither)?;
-                    anyhow::ensure!(record.exact, "{what} is a session: name a record of it, as S@k, or a kind");
+                    anyhow::ensure!(record.exact, "{what} is a session: name one of its records, as S@N, or a kind");
                     redaction.records.insert(rath::Point { session: record.session, seq: record.seq });
                 }
             }
@@ -75,7 +76,7 @@ impl Export {
         let graph = exported?.graph;
         if settings.json {
             let value = serde_json::json!({ "bundle": self.bundle.to_string_lossy(), "graph": graph });
-            output::json(&value)?;
+            output::json("rath.export/1", &value)?;
             return Ok(Answer::Yes);
         }
         output::answer(self.bundle.display())?;
@@ -85,9 +86,9 @@ impl Export {
             output::count(graph.blobs, "blob"),
         ];
         output::remark(format_args!("{} {}", style::good("✓"), held.join(", ")));
-        let missing = graph.left_out_blobs.iter().filter(|blob| blob.rule == "not in the store").count() as u64;
-        let left_out = graph.left_out_blobs.len() as u64 - missing;
-        let bodies = graph.left_out.iter().filter(|left| !left.is_erased()).count() as u64;
+        let missing = graph.omitted_blobs.iter().filter(|blob| blob.rule == "not in the store").count() as u64;
+        let left_out = graph.omitted_blobs.len() as u64 - missing;
+        let bodies = graph.omitted_records.iter().filter(|left| !left.is_erased()).count() as u64;
         if bodies + left_out > 0 {
             let records = output::count(bodies, "body");
             output::remark(format_args!(
@@ -97,7 +98,7 @@ impl Export {
         }
         if missing > 0 {
             output::remark(format_args!(
-                "{} named there but not in this store; graph.json lists them\n  help: `rath verify` says which records miss them",
+                "{} referenced but not in this store; graph.json lists them\n  help: `rath verify` shows which records miss them",
                 output::count(missing, "blob")
             ));
         }

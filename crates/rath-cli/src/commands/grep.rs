@@ -3,87 +3,94 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use rath::inspect::LabelFilter;
-use rath::{By, Hit, Kind, Matched, Order, Pattern, Question, SessionId, Store, Time, View};
+use rath::search::{ActorFilter, MatchedPassage, Pattern, SearchHit, SearchOrder, SearchQuery};
+use rath::{Kind, SessionId, Store, Time, View};
 use serde::Serialize;
 
 use super::Answer;
-use crate::expression::{self, unclear};
+use crate::expression::{self, usage_error};
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
 
-/// Shown when nobody says how many.
+/// How many records are shown by default.
 const LIMIT: usize = 50;
 
-/// Lines of one record that are shown.
+/// How many lines of one record are shown.
 const LINES: usize = 10;
 
-/// Characters of a long line that are shown, and how many of them before what was found.
+/// How many characters of a long line are shown, and how many of them before the match.
 const LONG: usize = 240;
 const BEFORE: usize = 80;
 
 const HELP: &str = "\
-What to look for, in one argument:
-  pool small         both words, anywhere in one record; case and accents do not count
-  \"error rate\"       these words, one after the other
-  check*             words that begin so
-  pool -small        and not that word
-  roll back OR undo  one or the other
-Signs between words do not count: checkout.conf is the words checkout and conf in a row.
-Chinese, Japanese, Korean, Thai and the like are found by any part of a text.
+The pattern is one argument:
+  pool small         both words, anywhere in one record; case and accents are ignored
+  \"error rate\"       these words in this order
+  check*             words that start with check
+  pool -small        pool, without small
+  roll back OR undo  either
+Punctuation separates words: checkout.conf is checkout followed by conf. Text without
+spaces (Chinese, Japanese, Thai, …) is found by any part of it.
 Times: 2h, 3d, yesterday, 2026-11-16, \"2026-11-16 14:30\".
-Exit code 3 when nothing is found.";
+Exit code 3 if nothing is found.";
 
-/// Look for words in everything that was recorded
+/// Search all records for words
 ///
-/// Titles, messages, answers, reasoning, arguments and outputs of tools, questions, notes, and names of changed files.
-/// The contents of files, pictures and other data are not searched.
+/// Searches titles, messages, answers, reasoning, arguments and output of tools, questions, notes, and names of changed
+/// files. Contents of files and images are not searched.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Grep {
-    /// What to look for
+    /// The words to search for
     pattern: String,
-    /// Only in this session; up to a record, where one is named
+    /// Only in this session, or up to this record
     session: Option<String>,
-    /// Only records of this kind (user, assistant, tool_finished, …); may be said more than once
+    /// Only records of this kind (user, assistant, tool_finished, …); can be given several times
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<Kind>,
     /// Only records by this actor: NAME, KIND:NAME, or KIND: for all of a kind
     #[arg(long, value_name = "ACTOR")]
     actor: Option<String>,
-    /// Only in sessions with this label (NAME or NAME=VALUE)
+    /// Only in sessions with this label, NAME or NAME=VALUE
     #[arg(long, value_name = "LABEL")]
     label: Vec<LabelFilter>,
-    /// Not before
+    /// Only records since this time
     #[arg(long, value_name = "TIME", value_parser = time::since)]
     since: Option<Time>,
-    /// Not after
+    /// Only records until this time
     #[arg(long, value_name = "TIME", value_parser = time::until)]
     until: Option<Time>,
-    /// Only on this line, with everything it stands on
+    /// Only in this session and the sessions that it is based on
     #[arg(long, value_name = "SESSION", conflicts_with = "session")]
     branch: Option<String>,
-    /// Lines to show around what was found
+    /// Lines to show around a match
     #[arg(long, short = 'C', value_name = "N", default_value_t = 0)]
     context: usize,
-    /// Lines to show after it
+    /// Lines to show after a match
     #[arg(long, short = 'A', value_name = "N")]
     after: Option<usize>,
-    /// Lines to show before it
+    /// Lines to show before a match
     #[arg(long, short = 'B', value_name = "N")]
     before: Option<usize>,
-    /// Only say how many records there are
+    /// Only print the number of records
     #[arg(long)]
     count: bool,
     /// Show at most this many records; 0 for all
     #[arg(long, short = 'n', value_name = "N", default_value_t = LIMIT)]
     limit: usize,
-    /// The newest first, as without a flag
-    #[arg(long, conflicts_with = "oldest")]
+    /// The default
+    #[arg(long, conflicts_with = "oldest", hide = true)]
     newest: bool,
-    /// The oldest first
+    /// Show the oldest first
     #[arg(long)]
     oldest: bool,
+}
+
+/// The number of records, with `--count`.
+#[derive(Serialize)]
+struct Counted {
+    count: u64,
 }
 
 impl Grep {
@@ -91,7 +98,7 @@ impl Grep {
         let question = self.question(&settings.store()?).await?;
         let store = settings.embedded()?;
         let progress = output::spinner(settings);
-        // Where the index cannot be written the search says so, and answers all the same.
+        // If the index cannot be written, the search reports it and reads the records instead.
         let _ = store.index(&mut |records| progress.set_position(records));
         progress.finish_and_clear();
         if self.count {
@@ -101,9 +108,10 @@ impl Grep {
                 ControlFlow::Continue(())
             })?;
             remark_unindexed(unindexed);
-            match settings.json {
-                true => output::json(&serde_json::json!({ "count": count }))?,
-                false => output::answer(count)?,
+            if settings.json {
+                output::json("rath.grep.count/1", &Counted { count })?;
+            } else {
+                output::answer(count)?;
             }
             return Ok(if count > 0 { Answer::Yes } else { Answer::No });
         }
@@ -111,7 +119,7 @@ impl Grep {
         remark_unindexed(found.unindexed);
         let (before, after) = (self.before.unwrap_or(self.context), self.after.unwrap_or(self.context));
         if settings.json {
-            output::json_lines(found.hits.iter().map(|hit| Told::of(hit, before, after)))?;
+            output::json_list("rath.grep/1", found.hits.iter().map(|hit| FoundRecord::of(hit, before, after)))?;
         } else {
             let mut page = Page::default();
             found.hits.iter().for_each(|hit| show(&mut page, hit, before, after));
@@ -121,7 +129,7 @@ impl Grep {
             }
             if found.more {
                 output::remark(format_args!(
-                    "there is more\n  help: -n {} shows more, --count counts all",
+                    "there are more matches\n  help: -n {} shows more, --count counts all",
                     self.limit.saturating_mul(10)
                 ));
             }
@@ -129,31 +137,32 @@ impl Grep {
         Ok(if found.hits.is_empty() { Answer::No } else { Answer::Yes })
     }
 
-    async fn question(&self, store: &Arc<dyn Store>) -> Result<Question> {
-        let pattern: Pattern = self.pattern.parse().map_err(|error: rath::NotAPattern| {
-            unclear(format!("{error}\n  help: `rath grep --help` shows what can be looked for"))
+    async fn question(&self, store: &Arc<dyn Store>) -> Result<SearchQuery> {
+        let pattern: Pattern = self.pattern.parse().map_err(|error: rath::search::PatternError| {
+            usage_error(format!("{error}\n  help: `rath grep --help` shows what a pattern may be"))
         })?;
-        let mut question = Question::new(pattern);
+        let mut question = SearchQuery::new(pattern);
         question.kinds.clone_from(&self.kind);
-        question.actor = self.actor.as_deref().map(By::from);
+        question.actor = self.actor.as_deref().map(ActorFilter::from);
         question.labels = self.label.iter().cloned().map(|label| (label.name, label.value)).collect();
         (question.since, question.until) = (self.since, self.until);
         question.within = self.within(store).await?;
-        question.order = if self.oldest { Order::Oldest } else { Order::Newest };
+        question.order = if self.oldest { SearchOrder::Oldest } else { SearchOrder::Newest };
         question.limit = Some(self.limit).filter(|limit| *limit > 0);
         Ok(question)
     }
 
     async fn within(&self, store: &Arc<dyn Store>) -> Result<Option<Vec<(SessionId, u64)>>> {
         if let Some(session) = &self.session {
-            let place =
-                expression::resolve(store, session).await.map_err(|error| match error.is::<expression::Unclear>() {
-                    true => unclear(format!(
-                        "{error}\n  help: several words are one argument: rath grep '{} {session}'",
+            let place = expression::resolve(store, session).await.map_err(|error| {
+                match error.is::<expression::UsageError>() {
+                    true => usage_error(format!(
+                        "{error}\n  help: quote a pattern of several words: rath grep '{} {session}'",
                         self.pattern
                     )),
                     false => error,
-                })?;
+                }
+            })?;
             return Ok(Some(vec![(place.session, if place.exact { place.seq } else { u64::MAX })]));
         }
         let Some(branch) = &self.branch else { return Ok(None) };
@@ -162,15 +171,15 @@ impl Grep {
         Ok(Some(lineage.into_iter().map(|line| (line.session, line.to)).collect()))
     }
 
-    /// What is said when nothing is found.
+    /// The remark if nothing is found.
     fn nothing(&self) -> String {
         let strange: Vec<_> = self.kind.iter().filter(|kind| !Kind::KNOWN.contains(kind)).map(Kind::as_str).collect();
         let mut text = "nothing found".to_owned();
         if !strange.is_empty() {
-            text.push_str(&format!("\n  help: rath itself writes no records of kind {}", strange.join(", ")));
+            text.push_str(&format!("\n  help: rath writes no records of kind {}", strange.join(", ")));
         }
         if !self.pattern.ends_with('*') && !self.pattern.contains('"') {
-            text.push_str("\n  help: whole words are looked for; check* finds what begins so");
+            text.push_str("\n  help: a pattern matches whole words; check* matches words that start with check");
         }
         text
     }
@@ -179,13 +188,13 @@ impl Grep {
 fn remark_unindexed(why: Option<String>) {
     if let Some(why) = why {
         output::remark(format_args!(
-            "the search index could not be brought up to date, so records were read one by one: {why}\n  \
-             help: `rath doctor` says how the store is doing"
+            "the search index could not be updated, so the records were read one by one: {why}\n  \
+             help: `rath doctor` checks the store"
         ));
     }
 }
 
-/// A line of a text in which something was found, with its neighbours.
+/// A line with a match, and the lines around it.
 #[derive(Serialize)]
 struct Line<'a> {
     /// Counted from 1.
@@ -212,7 +221,7 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn of(matched: &'a Matched, before: usize, after: usize) -> Self {
+    fn of(matched: &'a MatchedPassage, before: usize, after: usize) -> Self {
         let text = &matched.passage.text;
         let mut starts = vec![0];
         starts.extend(text.match_indices('\n').map(|(at, _)| at + 1));
@@ -221,7 +230,7 @@ impl<'a> Part<'a> {
             text[starts[n]..end].trim_end_matches('\r')
         };
         let mut lines: Vec<Line<'a>> = Vec::new();
-        for place in &matched.places {
+        for place in &matched.ranges {
             let first = starts.partition_point(|start| *start <= place.start) - 1;
             let last = starts.partition_point(|start| *start < place.end).max(first + 1) - 1;
             for n in first..=last {
@@ -246,7 +255,7 @@ impl<'a> Part<'a> {
 
 /// A record that was found, as a program reads it.
 #[derive(Serialize)]
-struct Told<'a> {
+struct FoundRecord<'a> {
     at: String,
     #[serde(flatten)]
     reference: rath::Reference,
@@ -256,8 +265,8 @@ struct Told<'a> {
     found: Vec<Part<'a>>,
 }
 
-impl<'a> Told<'a> {
-    fn of(hit: &'a Hit, before: usize, after: usize) -> Self {
+impl<'a> FoundRecord<'a> {
+    fn of(hit: &'a SearchHit, before: usize, after: usize) -> Self {
         Self {
             at: hit.record.point().to_string(),
             reference: hit.record.reference(),
@@ -269,12 +278,12 @@ impl<'a> Told<'a> {
     }
 }
 
-fn show(page: &mut Page, hit: &Hit, before: usize, after: usize) {
+fn show(page: &mut Page, hit: &SearchHit, before: usize, after: usize) {
     page.line(format_args!(
         "{} {} {} {}",
         style::session(hit.record.point()),
         style::title(hit.record.kind()),
-        output::harmless(&hit.header.actor.to_string()),
+        output::escaped(&hit.header.actor.to_string()),
         style::dim(time::local(hit.header.time))
     ));
     let mut room = LINES;
@@ -282,13 +291,13 @@ fn show(page: &mut Page, hit: &Hit, before: usize, after: usize) {
     for matched in &hit.passages {
         let part = Part::of(matched, before, after);
         let plain = matches!(part.field, "text" | "");
-        let field = if plain { String::new() } else { format!("{}:", output::harmless(part.field)) };
+        let field = if plain { String::new() } else { format!("{}:", output::escaped(part.field)) };
         let number = |n: usize, sign: char| match part.total {
             1 if plain => String::new(),
             1 => format!("{field} "),
             _ => format!("{field}{n}{sign} "),
         };
-        // What was shown already is not shown again as a neighbour.
+        // The last line that was shown, so that no line is shown twice.
         let mut shown = 0;
         for (n, line) in part.lines.iter().enumerate() {
             if room == 0 {
@@ -317,7 +326,7 @@ fn show(page: &mut Page, hit: &Hit, before: usize, after: usize) {
     }
 }
 
-/// A line with what was found in colour; of a long one, the part around it.
+/// A line with its matches coloured; of a long line, the part around the first match.
 fn coloured(text: &str, places: &[Range<usize>]) -> String {
     let chars = text.chars().count();
     let first = places.first().map_or(0, |place| text[..place.start].chars().count());
@@ -325,7 +334,7 @@ fn coloured(text: &str, places: &[Range<usize>]) -> String {
     let byte = |n: usize| text.char_indices().nth(n).map_or(text.len(), |(at, _)| at);
     let (begin, end) = (byte(from), byte(from + LONG));
     let mut out = String::from(if begin > 0 { "…" } else { "" });
-    let plain = |text: &str| output::harmless(text).replace('\n', " ");
+    let plain = |text: &str| output::escaped(text).replace('\n', " ");
     let mut at = begin;
     for place in places {
         let (start, stop) = (place.start.clamp(at, end), place.end.clamp(at, end));

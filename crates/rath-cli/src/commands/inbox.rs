@@ -1,7 +1,8 @@
 use anyhow::Result;
-use rath::body::About;
+use rath::body::QuestionKind;
 use rath::control::{Control, InboxEntry, Question, QueuedPost};
-use rath::store::Posted;
+use rath::inspect::WaitingFor;
+use rath::store::PostContent;
 
 use super::Answer;
 use super::answer::explained;
@@ -10,7 +11,7 @@ use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
 
-/// List what waits for a person: questions of all sessions, and what was posted and not yet taken
+/// List open questions, queued messages, events and waits
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Inbox {
@@ -27,17 +28,18 @@ impl Inbox {
         };
         let entries = Control::new(&store, settings.actor()).inbox(session).await.map_err(explained)?;
         if settings.json {
-            output::json_lines(entries)?;
+            output::json_list("rath.inbox/1", entries)?;
             return Ok(Answer::Yes);
         }
         if entries.is_empty() {
-            output::remark("nothing waits for a person");
+            output::remark("no open questions, queued messages or waits");
             return Ok(Answer::Yes);
         }
         let mut page = Page::default();
         for entry in &entries {
             match entry {
                 InboxEntry::Question { question, title } => asked(&mut page, question, title.as_deref()),
+                InboxEntry::Wait { wait, title, .. } => waiting(&mut page, wait, title.as_deref()),
                 InboxEntry::Post(post) => queued(&mut page, post),
             }
         }
@@ -49,36 +51,55 @@ impl Inbox {
 fn asked(page: &mut Page, question: &Question, title: Option<&str>) {
     let point = question.at;
     let how = match question.about {
-        About::Approval if question.always.is_some() => "yes | no | always",
-        About::Approval => "yes | no",
-        About::InDoubt => "yes | no | TEXT",
-        About::Question => "TEXT",
-        About::Unknown(_) => "(by a later version of rath)",
+        QuestionKind::Approval if question.always.is_some() => "yes | no | always",
+        QuestionKind::Approval => "yes | no",
+        QuestionKind::OutcomeUnknown => "yes | no | TEXT",
+        QuestionKind::Question => "TEXT",
+        QuestionKind::Unknown(_) => "(of a later version of rath)",
     };
-    let by = output::harmless(&question.by.to_string());
+    let by = output::escaped(&question.by.to_string());
     page.line(format_args!(
         "{} {} {}",
         style::record(point),
-        style::title(title.map_or("(untitled)".into(), output::harmless)),
+        style::title(title.map_or("(untitled)".into(), output::escaped)),
         style::dim(format!("{}, {by}", time::local(question.time)))
     ));
-    for line in output::harmless(&question.shown).lines() {
+    for line in output::escaped(&question.shown).lines() {
         page.line(format_args!("    {line}"));
     }
     page.line(style::dim(format!("    rath answer {point} {how}")));
 }
 
+fn waiting(page: &mut Page, WaitingFor { at, wait }: &WaitingFor, title: Option<&str>) {
+    let what = match (&wait.name, wait.until) {
+        (Some(name), _) => format!("event {name}"),
+        (None, Some(until)) => time::local(until),
+        (None, None) => wait.what.to_string(),
+    };
+    page.line(format_args!(
+        "{} {} {}",
+        style::record(*at),
+        style::title(title.map_or("(untitled)".into(), output::escaped)),
+        style::dim(output::escaped(&format!("waits for {what}")))
+    ));
+    if let Some(name) = &wait.name {
+        let command = format!("    rath send {} --event {} JSON", at.session.short(), output::escaped(name));
+        page.line(style::dim(command));
+    }
+}
+
 fn queued(page: &mut Page, QueuedPost { session, post }: &QueuedPost) {
     let what = match &post.what {
-        Posted::Answer { .. } | Posted::Always { .. } => "an answer".to_owned(),
-        Posted::Message { text } => format!("a message: {text}"),
-        Posted::Cancel { why } => format!("a wish to stop: {why}"),
-        Posted::Label { .. } => "a label".to_owned(),
-        Posted::Unknown(what) => format!("{what}, which waits for a version of rath that knows it"),
+        PostContent::Answer { .. } | PostContent::Always { .. } => "an answer".to_owned(),
+        PostContent::Message { text } => format!("a message: {text}"),
+        PostContent::Cancel { why } => format!("a cancellation: {why}"),
+        PostContent::Label { .. } => "a label".to_owned(),
+        PostContent::Event { name, value } => format!("event {name} with the value {value}"),
+        PostContent::Unknown(what) => format!("{what}, which needs a later version of rath"),
     };
     page.line(format_args!(
         "{} {}",
         style::session(session.short()),
-        style::dim(output::harmless(&format!("posted by {}, not yet taken: {what}", post.actor)))
+        style::dim(output::escaped(&format!("queued by {}, not delivered yet: {what}", post.actor)))
     ));
 }

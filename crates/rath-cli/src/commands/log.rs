@@ -5,111 +5,123 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use rath::files::{TREE, Tree};
-use rath::inspect::{LabelFilter, RecordDetails, label_text};
-use rath::store::{Query, Row};
-use rath::{Digest, Record, Store, View};
-use rath_audit::care::Erasures;
+use rath::inspect::{LabelFilter, RecordDetails};
+use rath::{Digest, Point, Record, Store, View};
+use rath_audit::admin::Erasures;
 
 use super::Answer;
+use super::ls::Ls;
 use crate::expression;
 use crate::graph;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 use crate::time;
 
-/// List sessions, or the records of one
-///
-/// Without a session: all sessions, the one that changed last first. With one: its records, oldest first.
+/// List the records of a session, or draw the graph of sessions
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Log {
-    /// A session
+    /// A session, or a range of records: S@4..9 for records 4 to 9, A..B for those that B has and A has not
+    /// [default: @; with --graph: all sessions]
+    #[arg(value_name = "SESSION")]
     session: Option<String>,
-    /// Draw forks and merges as lanes, of all sessions or of those that one stands on
+    /// Draw forks and merges as lanes: all sessions, or those that one session is based on
     #[arg(long, short)]
     graph: bool,
-    /// Show at most this many, the newest (with --graph: sessions)
+    /// Show at most N records, the newest (with --graph: sessions)
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
-    /// With a session: also the records of the sessions it stands on
-    #[arg(long, requires = "session", conflicts_with = "graph")]
+    /// Also the records of the sessions that it is based on
+    #[arg(long, conflicts_with = "graph")]
     all: bool,
-    /// With a session: print exact bytes as JSON lines, which docs/verify.py checks
-    #[arg(long, requires = "session", conflicts_with = "graph")]
+    /// Print the exact bytes of the records as JSON lines, for `rath verify --script`
+    #[arg(long, conflicts_with = "graph")]
     raw: bool,
-    /// With --raw: also write the blobs that the records name into DIR, each named by its digest
+    /// With --raw: also write the referenced blobs into DIR, each named by its digest
     #[arg(long, requires = "raw", value_name = "DIR")]
     blobs: Option<std::path::PathBuf>,
-    /// Only sessions with this label (NAME or NAME=VALUE)
-    #[arg(long, value_name = "LABEL", conflicts_with_all = ["session", "graph"])]
+    /// Replaced by `rath ls --label`
+    #[arg(long, value_name = "LABEL", conflicts_with_all = ["session", "graph"], hide = true)]
     label: Option<LabelFilter>,
 }
 
 impl Log {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
+        if self.label.is_some() {
+            return Ls::labelled(self.label, self.limit).run(settings).await;
+        }
         let store = settings.store()?;
-        let session = match &self.session {
-            Some(text) => Some(expression::resolve(&store, text).await?),
-            None => None,
-        };
         if self.graph {
-            let view = match session {
-                Some(place) => Some(View::of(&store, place.session, Some(place.seq)).await?),
+            let view = match &self.session {
+                Some(text) => {
+                    let place = expression::resolve(&store, text).await?;
+                    Some(View::of(&store, place.session, Some(place.seq)).await?)
+                }
                 None => None,
             };
             return graph::draw(settings, &store, view.as_ref(), self.limit).await.map(|()| Answer::Yes);
         }
-        let Some(place) = session else {
-            let limit = if self.label.is_some() { None } else { self.limit };
-            let mut rows = store.sessions(Query { limit, ..Query::all() }).await?;
-            if let Some(label) = &self.label {
-                rows.retain(|row| label.matches(&row.labels));
-                rows.truncate(self.limit.unwrap_or(usize::MAX));
-            }
-            if rows.is_empty() && self.label.is_some() {
-                output::remark("no session has that label");
-                return Ok(Answer::Yes);
-            }
-            sessions(settings, rows, self.limit == Some(0))?;
-            return Ok(Answer::Yes);
-        };
-        let view = View::of(&store, place.session, Some(place.seq)).await?;
-        let mut found = match self.all || self.raw {
-            true => view.history().await?.all().await?,
-            false => view.own().await?,
-        };
+        let (mut found, several_sessions) = self.records(&store).await?;
         if let Some(limit) = self.limit {
             found.drain(..found.len().saturating_sub(limit));
         }
         if let Some(dir) = &self.blobs {
             write_blobs(&store, &found, dir).await?;
         }
-        match self.raw {
-            true => {
-                let mut lines = Vec::new();
-                for record in &found {
-                    rath_audit::bundle::line::write(record, &mut lines)?;
-                }
-                output::raw(&lines)?;
+        if self.raw {
+            let mut lines = Vec::new();
+            for record in &found {
+                rath_audit::bundle::line::write(record, &mut lines)?;
             }
-            false => {
-                let erasures = match found.iter().any(|record| record.body_bytes().is_none()) {
-                    true => Erasures::of(&store).await?,
-                    false => Erasures::default(),
-                };
-                records(settings, &found, self.all, &erasures)?;
-            }
+            output::raw(&lines)?;
+            return Ok(Answer::Yes);
         }
+        let erasures = if found.iter().any(|record| record.body_bytes().is_none()) {
+            Erasures::of(&store).await?
+        } else {
+            Erasures::default()
+        };
+        show(settings, &found, several_sessions, &erasures)?;
         Ok(Answer::Yes)
+    }
+
+    /// The records that the argument names, and whether they may belong to several sessions.
+    async fn records(&self, store: &Arc<dyn Store>) -> Result<(Vec<Record>, bool)> {
+        let text = self.session.as_deref().unwrap_or("@");
+        let Some((from, to)) = text.split_once("..") else {
+            let place = expression::resolve(store, text).await?;
+            let view = View::of(store, place.session, Some(place.seq)).await?;
+            return Ok(if self.all || self.raw {
+                (view.history().await?.all().await?, self.all)
+            } else {
+                (view.own_records().await?, false)
+            });
+        };
+        let first = expression::resolve(store, if from.is_empty() { "@0" } else { from }).await?;
+        // `S@4..9`: the same session.
+        if let Ok(last) = to.parse::<u64>()
+            && first.exact
+        {
+            let last = expression::resolve(store, &format!("{}@{last}", first.session)).await?;
+            let records = rath::inspect::records(store, first.session, first.seq, last.seq, &[]).await?;
+            return Ok((records, false));
+        }
+        // `A..B`: what B has in its history and A has not.
+        let last = expression::resolve(store, if to.is_empty() { "@" } else { to }).await?;
+        let known = View::of(store, first.session, Some(first.seq)).await?.history().await?.all().await?;
+        let known: HashSet<Point> = known.iter().map(Record::point).collect();
+        let mut records = View::of(store, last.session, Some(last.seq)).await?.history().await?.all().await?;
+        records.retain(|record| !known.contains(&record.point()));
+        Ok((records, true))
     }
 }
 
-/// Writes every blob that the records name, and everything in the versions of files among them.
+/// Writes every blob that the records reference, and everything in the versions of files among them.
 async fn write_blobs(store: &Arc<dyn Store>, records: &[Record], dir: &Path) -> Result<()> {
-    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     let mut seen = HashSet::new();
     for record in records {
-        let named = rath::blob_references(record.body_bytes().unwrap_or_default());
+        let named = rath::record::blob_references(record.body_bytes().unwrap_or_default());
         let mut open: Vec<_> = named.into_iter().map(|blob| (blob.digest, blob.media_type == TREE)).collect();
         while let Some((digest, tree)) = open.pop() {
             if seen.insert((digest, tree)) {
@@ -123,11 +135,11 @@ async fn write_blobs(store: &Arc<dyn Store>, records: &[Record], dir: &Path) -> 
     Ok(())
 }
 
-/// Writes one blob; a large one piece by piece. Returns its bytes, of a large one none.
+/// Writes one blob, piece by piece if it is large. Returns its bytes; for a large one, an empty slice.
 async fn write_blob(store: &Arc<dyn Store>, digest: Digest, dir: &Path) -> Result<Option<Arc<[u8]>>> {
     let path = dir.join(digest.to_string());
     let failed = || format!("writing {}", path.display());
-    let Some(pieces) = store.blob_pieces(digest).await? else {
+    let Some(pieces) = store.blob_chunks(digest).await? else {
         let bytes = store.blob_get(digest).await?;
         if let Some(bytes) = &bytes {
             std::fs::write(&path, bytes).with_context(failed)?;
@@ -142,49 +154,10 @@ async fn write_blob(store: &Arc<dyn Store>, digest: Digest, dir: &Path) -> Resul
     Ok(Some([].into()))
 }
 
-fn sessions(settings: &Settings, rows: Vec<Row>, limited: bool) -> Result<()> {
-    if settings.json {
-        return output::json_lines(rows);
-    }
-    if rows.is_empty() && !limited {
-        output::remark("no sessions yet\n  help: `rath new TITLE` makes one");
-    }
-    let mut page = Page::default();
-    for row in rows {
-        page.line(session_line(&row));
-    }
-    page.show(settings)
-}
-
-/// A session in one line.
-pub(crate) fn session_line(row: &Row) -> String {
-    let mut line = format!(
-        "{}  {:>4} {:<7}  {:<11}  {}",
-        style::session(row.id.short()),
-        row.seq + 1,
-        if row.seq == 0 { "record" } else { "records" },
-        time::ago(row.time),
-        style::title(row.title.as_deref().map_or("(untitled)".into(), |title| clip(title, 60)))
-    );
-    if let Some(origin) = row.origin {
-        line.push_str(&style::dim(format!("  forked from {}", origin.point())));
-    }
-    for (name, value) in &row.labels {
-        line.push_str(&format!("  {}", style::label(clip(&label_text(name, value), 40))));
-    }
-    if row.closed {
-        line.push_str(&style::dim("  closed"));
-    }
-    if let Some(holder) = &row.holder {
-        line.push_str(&style::dim(format!("  held by process {}", holder.process)));
-    }
-    line
-}
-
-fn records(settings: &Settings, found: &[Record], with_session: bool, erasures: &Erasures) -> Result<()> {
+fn show(settings: &Settings, found: &[Record], with_session: bool, erasures: &Erasures) -> Result<()> {
     if settings.json {
         let values = found.iter().map(RecordDetails::of).collect::<Result<Vec<_>, _>>()?;
-        return output::json_lines(values);
+        return output::json_list("rath.log/1", values);
     }
     let mut page = Page::default();
     for record in found {
@@ -207,11 +180,11 @@ fn records(settings: &Settings, found: &[Record], with_session: bool, erasures: 
     page.show(settings)
 }
 
-/// `text` on one line, harmless, and cut to `width` characters.
+/// `text` on one line, escaped for a terminal, and cut to `width` characters.
 pub(crate) fn clip(text: &str, width: usize) -> String {
     let cut = match text.char_indices().nth(width) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     };
-    output::harmless(&cut).replace(['\n', '\t'], " ")
+    output::escaped(&cut).replace(['\n', '\t'], " ")
 }

@@ -1,31 +1,31 @@
 use anyhow::Result;
 
 use super::Answer;
-use super::place::PlaceArgs;
+use super::workspace::PlacementArgs;
 use crate::output;
 use crate::settings::Settings;
 
-/// Make a session
+/// Create a session
 ///
-/// Prints its id, so `s=$(rath new "Plan the release")` works in a script.
+/// Prints its id, for scripts: `s=$(rath new "Plan the release")`.
 #[derive(clap::Args)]
 pub(crate) struct New {
-    /// What it is about
+    /// The title
     title: Option<String>,
-    /// Standing instructions
+    /// A system message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// The first message
+    /// A first user message
     #[arg(long, short, value_name = "TEXT")]
     message: Option<String>,
     #[command(flatten)]
-    place: PlaceArgs,
+    placement: PlacementArgs,
 }
 
 impl New {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
-        let workshop = settings.workshop(self.place.anywhere)?;
-        let mut session = workshop.store().create(settings.actor());
+        let workspaces = settings.workspaces(self.placement.anywhere)?;
+        let mut session = workspaces.store().create(settings.actor());
         if let Some(title) = self.title {
             session.set_title(title)?;
         }
@@ -35,12 +35,12 @@ impl New {
         if let Some(text) = self.message {
             session.user(text)?;
         }
-        // One that cannot be placed as it was asked for is not made.
-        if self.place.is_given() {
-            self.place.apply(settings, &workshop, &mut session).await?;
+        // Before the session is published: if its workspace cannot be set, there is no session.
+        if self.placement.is_given() {
+            self.placement.apply(settings, &workspaces, &mut session).await?;
         }
         session.publish().await?;
-        output::born(settings, &session)?;
+        output::created(settings, &(&session).into())?;
         Ok(Answer::Yes)
     }
 }

@@ -1,6 +1,6 @@
 use anyhow::Result;
 use rath::body::Effect;
-use rath::policy::{Decided, Looked, Rule, Ruling, Wish};
+use rath::policy::{PolicyAction, PolicyDecision, PolicyRule, ProposedCall, RuleTrace};
 use rath::tools;
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use crate::expression;
 use crate::output::{self, Page, style};
 use crate::settings::Settings;
 
-/// Which calls of agents are made, asked about, or refused
+/// Show which tool calls are allowed, need approval, or are denied
 ///
-/// The rules are `[[policy]]` tables of your own and the project's configuration. The first that matches decides; after
-/// them what cannot be taken back, and what looks like a secret, is asked about. Rules of a project that you do not trust
-/// can only make a decision stricter.
+/// The rules are the `[[policy]]` tables of your own and the project's configuration. The first rule that matches
+/// decides. Without a match, irreversible calls and calls on likely secrets need approval, and others are allowed. Rules
+/// of a project that you do not trust can only make a decision stricter.
 #[derive(clap::Args)]
 pub(crate) struct Policy {
     #[command(subcommand)]
@@ -26,13 +26,13 @@ enum What {
     Test(Test),
 }
 
-/// List the rules in the order in which they are looked at
+/// List the rules in the order in which they are tried
 #[derive(clap::Args)]
 struct List;
 
-/// Say what would be done about a call, and why
+/// Show the decision about a call, and why
 ///
-/// Exit code 0: it is made. 5: a person is asked. 3: it is refused.
+/// Exit code 0: allowed. 5: needs approval. 3: denied.
 #[derive(clap::Args)]
 struct Test {
     /// The tool
@@ -40,13 +40,13 @@ struct Test {
     /// The arguments, as JSON
     #[arg(conflicts_with_all = ["command", "path"])]
     arguments: Option<String>,
-    /// The command, of `shell`
+    /// The command, for the tool `shell`
     #[arg(long, value_name = "LINE")]
     command: Option<String>,
-    /// The path that the call names
+    /// The path argument of the call
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
-    /// The effect of the call; that of the tool in a sandbox unless given
+    /// The effect of the call [default: that of the tool in a sandbox]
     #[arg(long, value_name = "EFFECT")]
     effect: Option<Effect>,
 }
@@ -63,32 +63,30 @@ impl Policy {
 fn list(settings: &Settings) -> Result<Answer> {
     let policy = settings.layers()?.policy;
     let (rules, guards) = policy.rules();
-    let all: Vec<(&Rule, bool)> = rules.map(|rule| (rule, false)).chain(guards.map(|rule| (rule, true))).collect();
+    let all: Vec<(&PolicyRule, bool)> =
+        rules.map(|rule| (rule, false)).chain(guards.map(|rule| (rule, true))).collect();
     if settings.json {
-        let line = |(rule, guards): &(&Rule, bool)| json!({ "rule": rule, "origin": rule.origin, "guards": guards });
-        output::json(&all.iter().map(line).collect::<Vec<_>>())?;
+        let line =
+            |(rule, guards): &(&PolicyRule, bool)| json!({ "rule": rule, "origin": rule.origin, "guards": guards });
+        output::json_list("rath.policy.list/1", all.iter().map(line))?;
         return Ok(Answer::Yes);
     }
     let mut page = Page::default();
     for (rule, guards) in all {
-        let why = rule.why.as_ref().map(|why| format!(": {}", output::harmless(why))).unwrap_or_default();
-        page.line(format_args!(
-            "{}{why}{}",
-            output::harmless(&rule.to_string()),
-            aside(rule.origin.as_deref(), guards)
-        ));
+        let why = rule.why.as_ref().map(|why| format!(": {}", output::escaped(why))).unwrap_or_default();
+        page.line(format_args!("{}{why}{}", output::escaped(&rule.to_string()), aside(rule.origin.as_deref(), guards)));
     }
-    page.line("ask about what looks like a secret  # default");
-    page.line("ask about what cannot be taken back  # default");
+    page.line("ask about likely secrets  # default");
+    page.line("ask about irreversible calls  # default");
     page.line("allow the rest  # default");
     page.show(settings)?;
     Ok(Answer::Yes)
 }
 
-/// Where a rule comes from, and how it counts.
+/// The file that a rule comes from, and whether it can only make a decision stricter.
 fn aside(origin: Option<&str>, guards: bool) -> String {
-    let guards = if guards { ", can only make it stricter" } else { "" };
-    origin.map(|origin| style::dim(format!("  # {}{guards}", output::harmless(origin)))).unwrap_or_default()
+    let guards = if guards { ", can only make decisions stricter" } else { "" };
+    origin.map(|origin| style::dim(format!("  # {}{guards}", output::escaped(origin)))).unwrap_or_default()
 }
 
 impl Test {
@@ -96,7 +94,11 @@ impl Test {
         let arguments = match &self.arguments {
             Some(text) => match serde_json::from_str::<Value>(text) {
                 Ok(Value::Object(_)) => text.clone(),
-                _ => return Err(expression::unclear("the arguments are a JSON object, as in '{\"path\": \"a\"}'")),
+                _ => {
+                    return Err(expression::usage_error(
+                        "the arguments must be a JSON object, such as '{\"path\": \"a\"}'",
+                    ));
+                }
             },
             None => {
                 let named = [("command", &self.command), ("path", &self.path)];
@@ -107,39 +109,42 @@ impl Test {
         };
         let spec = tools::spec(&self.tool);
         let effect = self.effect.or(spec.map(|spec| spec.effect)).unwrap_or(Effect::Irreversible);
-        let wish = Wish { tool: &self.tool, arguments: &arguments, effect, spec, root: None };
-        let (looked, decided) = settings.layers()?.policy.explain(&wish);
+        let proposed = ProposedCall { tool: &self.tool, arguments: &arguments, effect, spec, root: None };
+        let (traces, decided) = settings.layers()?.policy.explain(&proposed);
         match settings.json {
-            true => output::json(&json!({ "effect": effect, "looked_at": looked, "decided": decided }))?,
-            false => show(settings, &looked, &decided)?,
+            true => output::json(
+                "rath.policy.test/1",
+                &json!({ "effect": effect, "looked_at": traces, "decided": decided }),
+            )?,
+            false => show(settings, &traces, &decided)?,
         }
-        Ok(match decided.ruling {
-            Ruling::Allow => Answer::Yes,
-            Ruling::Ask => Answer::Waiting,
-            Ruling::Deny => Answer::No,
+        Ok(match decided.action {
+            PolicyAction::Allow => Answer::Yes,
+            PolicyAction::Ask => Answer::Waiting,
+            PolicyAction::Deny => Answer::No,
         })
     }
 }
 
-fn show(settings: &Settings, looked: &[Looked], decided: &Decided) -> Result<()> {
+fn show(settings: &Settings, traces: &[RuleTrace], decided: &PolicyDecision) -> Result<()> {
     let mut page = Page::default();
     let mut command = None;
-    for look in looked {
+    for look in traces {
         if look.command.is_some() && look.command != command {
             command.clone_from(&look.command);
-            page.line(output::harmless(&format!("{}:", look.command.as_deref().unwrap_or_default())));
+            page.line(output::escaped(&format!("{}:", look.command.as_deref().unwrap_or_default())));
         }
         let how = if look.matched { style::label("matches") } else { style::dim("does not match") };
-        let rule = output::harmless(&look.rule);
-        page.line(format_args!("  {rule} {how}{}", aside(look.origin.as_deref(), look.guards)));
+        let rule = output::escaped(&look.rule);
+        page.line(format_args!("  {rule} {how}{}", aside(look.origin.as_deref(), look.restricts)));
     }
-    let ruling = match decided.ruling {
-        Ruling::Allow => style::good("allow"),
-        Ruling::Ask => style::label("ask"),
-        Ruling::Deny => style::bad("deny"),
+    let ruling = match decided.action {
+        PolicyAction::Allow => style::good("allow"),
+        PolicyAction::Ask => style::label("ask"),
+        PolicyAction::Deny => style::bad("deny"),
     };
-    let why = decided.why.as_ref().map(|why| format!(": {}", output::harmless(why))).unwrap_or_default();
+    let why = decided.why.as_ref().map(|why| format!(": {}", output::escaped(why))).unwrap_or_default();
     page.line(format_args!("{ruling}{why}"));
-    page.line(format_args!("  by {}{}", output::harmless(&decided.by), aside(decided.origin.as_deref(), false)));
+    page.line(format_args!("  by {}{}", output::escaped(&decided.by), aside(decided.origin.as_deref(), false)));
     page.show(settings)
 }

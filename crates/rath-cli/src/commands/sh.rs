@@ -1,26 +1,27 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Result;
-use rath::sandbox::{Command, Event};
+use rath::sandbox::{Command, CommandEvent};
 
 use super::Answer;
-use super::place::PlaceArgs;
+use super::workspace::PlacementArgs;
 use crate::expression;
 use crate::output::{self, style};
 use crate::settings::Settings;
 use crate::terminal::Terminal;
 
-/// Work by hand where a session works: a shell on its files, in its sandbox
+/// Open a shell in a session's workspace and sandbox
 ///
-/// What you do there is one call on the record, with what the terminal showed and the files before and after.
+/// The shell is recorded as one call, with its terminal output and the files before and after.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Sh {
     /// The session
+    #[arg(default_value = "@")]
     session: String,
     #[command(flatten)]
-    place: PlaceArgs,
-    /// What to run instead of a shell
+    placement: PlacementArgs,
+    /// A command to run instead of a shell
     #[arg(last = true)]
     command: Vec<std::ffi::OsString>,
 }
@@ -28,36 +29,37 @@ pub(crate) struct Sh {
 impl Sh {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
         if !std::io::stdin().is_terminal() {
-            return Err(expression::unclear(
-                "standard input is no terminal\n  help: `rath exec` runs commands without one, `--stdin` hands on input",
+            return Err(expression::usage_error(
+                "standard input is not a terminal\n  help: `rath exec` runs commands without one; its --stdin passes standard input",
             ));
         }
-        let workshop = settings.workshop(self.place.anywhere)?;
-        let store = workshop.store();
+        let workspaces = settings.workspaces(self.placement.anywhere)?;
+        let store = workspaces.store();
         let id = expression::resolve_session(store, &self.session).await?;
-        let mut session = store.open(id, settings.actor()).await?;
-        if self.place.is_given() {
-            self.place.apply(settings, &workshop, &mut session).await?;
+        let mut session = super::open_session(settings, store, id).await?;
+        if self.placement.is_given() {
+            self.placement.apply(settings, &workspaces, &mut session).await?;
         }
-        let command = match self.command.is_empty() {
-            true => Command::shell("if command -v bash >/dev/null; then exec bash --norc -i; else exec sh -i; fi"),
-            false => Command::argv(&self.command),
+        let command = if self.command.is_empty() {
+            Command::shell("if command -v bash >/dev/null; then exec bash --norc -i; else exec sh -i; fi")
+        } else {
+            Command::argv(&self.command)
         };
         let prompt = format!("[{}] \\w$ ", id.short());
         let (terminal, command) = Terminal::for_command(command.env("PS1", prompt))?;
-        let show = |event: &Event| {
-            if let Event::Output { bytes, .. } = event {
+        let show = |event: &CommandEvent| {
+            if let CommandEvent::Output { bytes, .. } = event {
                 let _ = std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush());
             }
         };
-        let held = terminal.hold()?;
-        let done = workshop.exec(&mut session, command, show).await;
-        drop(held);
+        let forwarding = terminal.forward()?;
+        let done = workspaces.exec(&mut session, command, show).await;
+        drop(forwarding);
         let done = done?;
         let point = style::record(done.record.point());
         output::remark(format_args!("{point} shell ended after {}", output::span(done.finished.duration)));
         output::remark_changes(&done.changed);
         settings.warn_of_quota()?;
-        Ok(if done.finished.ended.well() { Answer::Yes } else { Answer::Failed })
+        Ok(if done.finished.ended.success() { Answer::Yes } else { Answer::Failed })
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use rath::inspect::transcript::{Differences, Transcript};
 use rath::inspect::{RecordDetails, RunState, RunStatus};
-use rath::store::{Change, Row, Scan, Which};
+use rath::store::{Scan, SessionFilter, SessionInfo, WatchTopic};
 use rath::{Kind, Record, SessionId, Store, View};
 use tokio::time::MissedTickBehavior;
 
@@ -13,38 +13,38 @@ use super::Answer;
 use crate::expression;
 use crate::output::{self, style};
 use crate::settings::Settings;
-use crate::transcript::{How, told};
+use crate::transcript::{RenderOptions, render};
 
-/// How often it is asked whether a process holds the session: a process that dies tells no other one.
-const HELD_EVERY: Duration = Duration::from_secs(1);
+/// How often the lock of the session is checked: a process that dies cannot report it.
+const LOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watch a session while another process works on it
+/// Follow a session while another process works on it
 ///
-/// Ends when the session is closed or its outermost step is left. Where nobody works on it any more, that is said, and
-/// somebody may go on with it; with --while-held that is the end too, with exit code 1, or 5 where a person is waited
-/// for.
+/// Exits when the session is closed or its outermost step is finished. If no process has the session locked, a remark
+/// says so and `tail` waits for another process; with --while-locked it exits, with exit code 1, or 5 if a question is
+/// open.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Tail {
     /// The session
     #[arg(default_value = "@")]
     session: String,
-    /// Begin with this many records that are there
+    /// Start with the last N records
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
     lines: u64,
-    /// Wait for more (the default)
-    #[arg(long, short, conflicts_with = "no_follow")]
+    /// The default
+    #[arg(long, short, conflicts_with = "no_follow", hide = true)]
     follow: bool,
-    /// Print what is there and end
+    /// Print the existing records and exit
     #[arg(long)]
     no_follow: bool,
-    /// Do not end with the run
+    /// Do not exit when the run ends
     #[arg(long, conflicts_with = "no_follow")]
     forever: bool,
-    /// End also when nobody works on the session
-    #[arg(long, conflicts_with_all = ["no_follow", "forever"])]
-    while_held: bool,
-    /// Show no differences of files
+    /// Also exit when no process has the session locked
+    #[arg(long, alias = "while-held", conflicts_with_all = ["no_follow", "forever"])]
+    while_locked: bool,
+    /// Show no diffs of files
     #[arg(long)]
     no_diff: bool,
 }
@@ -69,12 +69,12 @@ impl Tail {
         let closed = head.state().closed && from > last;
         let mut watch = Watch { settings, store, id, next: from, transcript, entered, closed, unread: false, idle: 0 };
         if self.no_follow {
-            watch.news().await?;
+            watch.print_new().await?;
             return Ok(Answer::Yes);
         }
         let interrupted = settings.interrupted()?;
         tokio::select! {
-            done = watch.follow(self.forever, self.while_held) => done,
+            done = watch.follow(self.forever, self.while_locked) => done,
             () = interrupted => Ok(Answer::Yes),
         }
     }
@@ -86,31 +86,31 @@ struct Watch<'a> {
     id: SessionId,
     next: u64,
     transcript: Transcript,
-    /// Whether a step was ever entered.
+    /// Whether any step was entered.
     entered: bool,
     closed: bool,
-    /// Whether nobody reads any more.
+    /// Whether stdout is a closed pipe.
     unread: bool,
-    /// How often in a row no process held the session, and there was no news.
+    /// How many checks in a row found no lock and no new records.
     idle: u32,
 }
 
-/// So often in a row nobody must be seen at work: one process may hand the session to the next.
-const SURE: u32 = 2;
+/// How many checks without a lock mean that no process works on it: one process may hand the session to the next.
+const IDLE_CHECKS: u32 = 2;
 
 impl Watch<'_> {
-    async fn follow(&mut self, forever: bool, while_held: bool) -> Result<Answer> {
-        let watcher = self.store.watch(Change::Commits);
-        let mut ask = tokio::time::interval(HELD_EVERY);
+    async fn follow(&mut self, forever: bool, while_locked: bool) -> Result<Answer> {
+        let watcher = self.store.watch(WatchTopic::Commits);
+        let mut ask = tokio::time::interval(LOCK_CHECK_INTERVAL);
         ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             watcher.mark();
-            let news = self.news().await?;
+            let any_new = self.print_new().await?;
             let over = self.closed || self.entered && self.transcript.depth() == 0;
             if self.unread || !forever && over {
                 return Ok(Answer::Yes);
             }
-            if news {
+            if any_new {
                 self.idle = 0;
                 continue;
             }
@@ -120,37 +120,36 @@ impl Watch<'_> {
             }
             let is_held = over || store_row(&self.store, self.id).await?.holder.is_some();
             self.idle = if is_held { 0 } else { self.idle.saturating_add(1) };
-            if self.idle == SURE {
-                let end = self.say_idle().await?;
-                if while_held {
+            if self.idle == IDLE_CHECKS {
+                let end = self.remark_idle().await?;
+                if while_locked {
                     return Ok(end);
                 }
             }
         }
     }
 
-    /// Says that nobody works on the session, and how to go on. Returns how that would end.
-    async fn say_idle(&self) -> Result<Answer> {
+    /// Reports that no process works on the session, and how to continue. Returns the exit code for that.
+    async fn remark_idle(&self) -> Result<Answer> {
         let (run, id) =
             (RunStatus::of(&self.store, &View::of(&self.store, self.id, None).await?).await?, self.id.short());
-        let resume = format!("`rath resume {id}` goes on with it");
+        let resume = format!("`rath resume {id}` continues it");
         let (what, help, end) = match run.map(|run| run.is) {
             Some(RunState::Waiting) => {
-                let help = format!("`rath inbox` shows what is asked, `rath answer` answers, then `rath resume {id}`");
+                let help =
+                    format!("`rath inbox` shows the question, `rath answer` answers it, then `rath resume {id}`");
                 ("it waits for an answer", help, Answer::Waiting)
             }
-            Some(RunState::Interrupted) => {
-                ("the process that did ended before its work was done", resume, Answer::Failed)
-            }
-            Some(_) => ("it has not begun", resume, Answer::Failed),
-            None => ("it is no run", "what is added to it is shown here".to_owned(), Answer::Failed),
+            Some(RunState::Interrupted) => ("its process ended before the work was done", resume, Answer::Failed),
+            Some(_) => ("it has not started", resume, Answer::Failed),
+            None => ("it is not a run", "records that are added are shown here".to_owned(), Answer::Failed),
         };
-        output::remark(format_args!("nobody works on session {}: {what}\n  help: {help}", style::session(&id)));
+        output::remark(format_args!("no process works on session {}: {what}\n  help: {help}", style::session(&id)));
         Ok(end)
     }
 
-    /// Prints what came since the last time. Says whether anything did.
-    async fn news(&mut self) -> Result<bool> {
+    /// Prints the new records. Returns whether there were any.
+    async fn print_new(&mut self) -> Result<bool> {
         let mut any = false;
         loop {
             let last = store_row(&self.store, self.id).await?.seq;
@@ -174,11 +173,11 @@ impl Watch<'_> {
         self.closed |= *record.kind() == Kind::Closed;
         let entries = self.transcript.read(record).await?;
         if self.settings.json {
-            return output::json(&RecordDetails::of(record)?);
+            return output::json("rath.record/1", &RecordDetails::of(record)?);
         }
         let mut text = String::new();
-        let how = How { whole: false, live: true };
-        for line in entries.into_iter().flat_map(|entry| told(entry, how).lines) {
+        let how = RenderOptions { whole: false, live: true };
+        for line in entries.into_iter().flat_map(|entry| render(entry, how).lines) {
             text.push_str(&line);
             text.push('\n');
         }
@@ -187,7 +186,6 @@ impl Watch<'_> {
         }
         let mut out = std::io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // Whoever reads has seen enough.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => self.unread = true,
             written => written?,
         }
@@ -195,8 +193,8 @@ impl Watch<'_> {
     }
 }
 
-/// Where the session stands, and who holds it.
-async fn store_row(store: &Arc<dyn Store>, id: SessionId) -> Result<Row> {
-    let rows = store.sessions(Which::Id(id).into()).await?;
-    rows.into_iter().next().ok_or_else(|| expression::unclear("the session is gone"))
+/// The current state of the session in the store: its head and its lock.
+async fn store_row(store: &Arc<dyn Store>, id: SessionId) -> Result<SessionInfo> {
+    let rows = store.sessions(SessionFilter::Id(id).into()).await?;
+    rows.into_iter().next().ok_or_else(|| expression::usage_error("the session was deleted"))
 }

@@ -6,34 +6,34 @@ use crate::expression;
 use crate::output::{self, style};
 use crate::settings::Settings;
 
-/// Take back the last change to a session's files
+/// Undo the last change to a session's files
 ///
-/// Asked again it goes further back. Nothing is lost: every version stays, and `rath restore` goes to any of them.
-/// Stops when files were changed that no record has; --over goes over them, after saving them.
+/// Each further undo goes one change back. Every version is kept; `rath restore` goes to any of them. Fails if files
+/// have changes that no record has; --force saves and overwrites these changes.
 #[derive(clap::Args)]
 #[command(after_help = expression::HELP)]
 pub(crate) struct Undo {
     /// The session
     #[arg(default_value = "@")]
     session: String,
-    /// How many changes
-    #[arg(long, short, default_value_t = 1)]
+    /// How many changes to undo
+    #[arg(long, short, value_name = "N", default_value_t = 1)]
     number: u32,
-    /// Go over changes that no record has; they are saved first
-    #[arg(long)]
-    over: bool,
+    /// Overwrite unrecorded changes (saved first)
+    #[arg(long, alias = "over")]
+    force: bool,
 }
 
 impl Undo {
     pub(crate) async fn run(self, settings: &Settings) -> Result<Answer> {
-        let workshop = settings.workshop(false)?;
-        let id = expression::resolve_session(workshop.store(), &self.session).await?;
-        let mut session = workshop.store().open(id, settings.actor()).await?;
+        let workspaces = settings.workspaces(false)?;
+        let id = expression::resolve_session(workspaces.store(), &self.session).await?;
+        let mut session = super::open_session(settings, workspaces.store(), id).await?;
         for _ in 0..self.number {
-            let back = workshop.undo(&mut session, self.over).await?;
+            let back = workspaces.undo(&mut session, self.force).await?;
             if let Some(undone) = back.undone.as_ref().filter(|_| !settings.json) {
-                let what = output::harmless(&undone.what);
-                output::remark(format_args!("took back {} {what}", style::record(undone.record.point())));
+                let what = output::escaped(&undone.what);
+                output::remark(format_args!("undid {} {what}", style::record(undone.record.point())));
             }
             report(settings, back)?;
         }

@@ -1,4 +1,4 @@
-//! Changes a file and keeps the rest of it: comments, order, spaces.
+//! Edits one value of a configuration file and preserves comments, order and whitespace.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,22 +10,24 @@ use toml_edit::{DocumentMut, Item, Key, Table, Value};
 use super::File;
 use crate::expression;
 
-/// The keys of a path like `providers.mine.base_url`.
+/// Splits a dotted key such as `providers.mine.base_url`.
 pub(crate) fn parse_key(text: &str) -> Result<Vec<String>> {
     match Key::parse(text) {
         Ok(keys) => Ok(keys.into_iter().map(|key| key.get().to_owned()).collect()),
-        Err(_) => Err(expression::unclear(format!("{text:?} is not a key, as in `sandbox.memory`"))),
+        Err(_) => Err(expression::usage_error(format!(
+            "invalid key {text:?}: expected a dotted key such as `sandbox.memory`"
+        ))),
     }
 }
 
-/// The text of the file with one value set: as TOML where that fits, as a text otherwise.
+/// Returns the file's text with one value set. The value is parsed as TOML if the key accepts that, else it is a string.
 pub(crate) fn with_value(path: &Path, key: &[String], text: &str) -> Result<(String, File)> {
     let before = match std::fs::read_to_string(path) {
         Ok(before) => before,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
     };
-    // A file that is wrong already is mended by hand.
+    // Refuse to edit a file that is invalid already: a person has to fix it.
     File::parse(path, &before)?;
     let candidates = [text.parse::<Value>().ok(), Some(Value::from(text))];
     let mut wrong = None;
@@ -36,12 +38,12 @@ pub(crate) fn with_value(path: &Path, key: &[String], text: &str) -> Result<(Str
             Err(error) => drop(wrong.get_or_insert(error)),
         }
     }
-    Err(wrong.unwrap_or_else(|| expression::unclear("there is nothing to set")))
+    Err(wrong.unwrap_or_else(|| expression::usage_error("no value given")))
 }
 
 fn set(before: &str, key: &[String], value: Value) -> Result<String> {
     let mut document: DocumentMut = before.parse()?;
-    let Some((last, above)) = key.split_last() else { return Err(expression::unclear("there is no key")) };
+    let Some((last, above)) = key.split_last() else { return Err(expression::usage_error("no key given")) };
     let mut table = document.as_table_mut() as &mut dyn toml_edit::TableLike;
     for name in above {
         let below = table.entry(name).or_insert_with(|| {
@@ -49,7 +51,7 @@ fn set(before: &str, key: &[String], value: Value) -> Result<String> {
             table.set_implicit(true);
             Item::Table(table)
         });
-        let why = || expression::unclear(format!("{name} is a value, not a table"));
+        let why = || expression::usage_error(format!("{name} is a value, not a table"));
         table = below.as_table_like_mut().ok_or_else(why)?;
     }
     match table.get_mut(last).and_then(Item::as_value_mut) {
@@ -63,11 +65,11 @@ fn set(before: &str, key: &[String], value: Value) -> Result<String> {
     Ok(document.to_string())
 }
 
-/// Puts the file in place of the old one, whole or not at all. A file with keys is for its owner only.
+/// Replaces the file atomically. With `private`, because it holds an API key, only its owner can read it (mode 600).
 pub(crate) fn write(path: &Path, text: &str, private: bool) -> Result<()> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let dir = path.parent().context("the file has no directory")?;
-    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    let dir = path.parent().context("the configuration file has no parent directory")?;
+    std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     let mode = match std::fs::metadata(&path) {
         _ if private => 0o600,
         Ok(metadata) => metadata.permissions().mode() & 0o7777,

@@ -1,4 +1,4 @@
-//! One file: checked on its own, and every value in it with its line.
+//! One configuration file: parsed, checked, and with the line number of each value.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use toml::{Spanned, Table, Value};
 
 use super::Config;
 
-/// A configuration file that says nothing wrong.
+/// A valid configuration file.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     pub(crate) path: PathBuf,
@@ -17,7 +17,7 @@ pub(crate) struct File {
     pub(crate) config: Config,
 }
 
-/// A value, the path of keys to it, and its line.
+/// A value with its dotted key and line number.
 #[derive(Clone, Debug)]
 pub(crate) struct FileEntry {
     pub(crate) key: Vec<String>,
@@ -26,7 +26,7 @@ pub(crate) struct FileEntry {
 }
 
 impl File {
-    /// Reads it; a file that is not there says nothing.
+    /// Reads and parses the file at `path`. `None` if it does not exist.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(path, &text).map(Some),
@@ -36,7 +36,7 @@ impl File {
     }
 
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Self> {
-        // What is wrong is said without the line itself: it may hold a key.
+        // The error does not quote the line, because it may contain an API key.
         let wrong = |error: toml::de::Error| {
             let at = error.span().unwrap_or_default().start;
             let key = DeTable::parse(text).ok().map(|table| dotted(&innermost(table.get_ref(), at)));
@@ -52,14 +52,14 @@ impl File {
         Ok(Self { path: path.to_owned(), entries, config })
     }
 
-    /// An error about a key of this file.
+    /// An error about `key`, with file and line.
     pub(crate) fn refuse(&self, key: &[&str], why: &str) -> anyhow::Error {
         let line = self.line_of(key);
         let key = dotted(&key.iter().map(|&key| key.to_owned()).collect::<Vec<_>>());
         anyhow!("{}:{line}: {key}: {why}", self.path.display())
     }
 
-    /// The first line at or below a key, or of the table that it is missing in.
+    /// The line of `key` or of the first entry below it. If the key is missing, the line of its closest parent table.
     fn line_of(&self, key: &[&str]) -> usize {
         let below = |key: &[&str], entry: &FileEntry| {
             entry.key.len() >= key.len() && entry.key.iter().zip(key).all(|(name, wanted)| name == wanted)
@@ -73,7 +73,7 @@ fn line(text: &str, at: usize) -> usize {
     text.as_bytes().iter().take(at).filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// Tables are gone into; lists of tables have an entry for each.
+/// Collects the entries of a table recursively. An array of tables yields one entry per element.
 fn gather(text: &str, spans: &DeTable<'_>, table: &Table, above: &mut Vec<String>, entries: &mut Vec<FileEntry>) {
     for (name, value) in table {
         let Some((spot, spanned)) = spans.get_key_value(name.as_str()) else { continue };
@@ -99,7 +99,7 @@ fn is_table_list(rows: &[Value]) -> bool {
     !rows.is_empty() && rows.iter().all(Value::is_table)
 }
 
-/// The keys that lead to a place in the text.
+/// The path of keys to the innermost value at byte offset `at`.
 fn innermost(table: &DeTable<'_>, at: usize) -> Vec<String> {
     let holds = |span: Range<usize>| span.start <= at && at <= span.end;
     let under = |spanned: &Spanned<DeValue<'_>>| match spanned.get_ref() {
@@ -122,7 +122,7 @@ fn innermost(table: &DeTable<'_>, at: usize) -> Vec<String> {
     Vec::new()
 }
 
-/// A path of keys as one writes it.
+/// Formats a path of keys in TOML's dotted syntax.
 pub(crate) fn dotted(key: &[String]) -> String {
     let parts: Vec<_> = key.iter().map(|part| toml_edit::Key::new(part).display_repr().into_owned()).collect();
     parts.join(".")

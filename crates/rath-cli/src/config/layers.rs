@@ -1,43 +1,44 @@
-//! The user's file, the project's over it, the environment over both.
+//! Merges the user's file, the project's file and the environment; later ones override earlier ones.
 //!
-//! Tables merge, values and lists replace. What sandboxes hide adds up: no file can show what another hides. Rules add up
-//! too: those of a project that is trusted come before the user's, those of another can only make a decision stricter.
+//! Tables are merged key by key; other values and lists are replaced. Two keys accumulate instead. `sandbox.hide`: no file
+//! can show what another hides. `policy`: the rules of a trusted project come before the user's rules, those of an
+//! untrusted project can only make a decision stricter.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
-use rath::policy::{Policy, Rule};
+use rath::policy::{Policy, PolicyRule};
 use toml::{Table, Value};
 
 use super::file::dotted;
 use super::{Config, File, FileEntry, Origin, trust};
 
-/// Where files may be, and what the environment says.
+/// Paths of the configuration files, and the settings from the environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
     pub(crate) user: Option<PathBuf>,
-    /// The file in the store.
+    /// The project's file, in the store directory.
     pub(crate) project: Option<PathBuf>,
     pub(crate) home: Option<PathBuf>,
-    /// What `RATH_MODEL` says.
+    /// The value of `RATH_MODEL`.
     pub(crate) model: Option<String>,
 }
 
-/// Everything that is said, and who says it.
+/// The merged configuration, with the origin of every value.
 #[derive(Clone, Debug)]
 pub(crate) struct Layers {
     pub(crate) config: Config,
     pub(crate) entries: Vec<Entry>,
-    /// Which calls of agents are made, asked about or refused.
+    /// The combined policy for tool calls.
     pub(crate) policy: Policy,
     /// Whether the user trusts the project.
     pub(crate) trusted: bool,
-    /// What the user should know about these files.
+    /// Warnings about the files, for example that others can read an API key.
     pub(crate) warnings: Vec<String>,
 }
 
-/// A value that counts.
+/// A value that is in effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: Vec<String>,
@@ -46,12 +47,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The key as one writes it.
+    /// The dotted key.
     pub(crate) fn name(&self) -> String {
         dotted(&self.key)
     }
 
-    /// Whether nobody may see the value.
+    /// Whether the value is a secret and must not be printed.
     pub(crate) fn is_secret(&self) -> bool {
         let names: Vec<_> = self.key.iter().map(String::as_str).collect();
         matches!(names[..], ["providers", _, "key"] | ["providers", _, "headers", ..])
@@ -64,7 +65,7 @@ impl Layers {
         Self::of(places, read(&places.user)?, read(&places.project)?)
     }
 
-    /// Of files that were read.
+    /// Merges files that have been read already.
     pub(crate) fn of(places: &Places, user: Option<File>, project: Option<File>) -> Result<Self> {
         let users = user.as_ref().map(|file| file.config.clone()).unwrap_or_default();
         let dir = places.project.as_deref().and_then(Path::parent);
@@ -90,7 +91,7 @@ impl Layers {
             layers.entries.push(Entry { key: vec!["model".into()], value, origin });
         }
         layers.entries.sort_by(|a, b| a.key.cmp(&b.key));
-        layers.config = layers.merged().try_into().context("the configuration files together make no sense")?;
+        layers.config = layers.merged().try_into().context("merging the configuration files")?;
         let hidden = [&user, &project].into_iter().flatten().flat_map(|file| file.config.sandbox.hide.clone());
         layers.config.sandbox.hide = hidden.collect();
         layers.check_providers()?;
@@ -114,7 +115,8 @@ impl Layers {
         self.entries.extend(entries);
     }
 
-    /// What was said before no longer counts. What is hidden stays hidden, and rules stay; a key and the variable of one are one choice.
+    /// Removes the entries that a later value of `key` overrides. `sandbox.hide` and `policy` accumulate. `key` and
+    /// `key_env` of a provider override each other, because they are two ways to set one thing.
     fn replace(&mut self, key: &[String]) {
         let names: Vec<_> = key.iter().map(String::as_str).collect();
         if names == ["sandbox", "hide"] || names == ["policy"] {
@@ -135,10 +137,10 @@ impl Layers {
         all
     }
 
-    /// Providers as a whole: a part may come from either file.
+    /// Checks each provider after merging, because its keys may come from both files.
     fn check_providers(&self) -> Result<()> {
         for (name, provider) in &self.config.providers {
-            let Some((key, why)) = provider.fault_of(name) else { continue };
+            let Some((key, why)) = provider.problem(name) else { continue };
             let of = |entry: &&Entry| entry.key.starts_with(&["providers".into(), name.clone()]);
             let exact = self.entries.iter().filter(of).find(|entry| entry.key.get(2).is_some_and(|it| it == key));
             let place = exact.or_else(|| self.entries.iter().find(of)).map(|entry| format!("{}: ", entry.origin));
@@ -167,32 +169,32 @@ fn put(table: &mut Table, key: &[String], value: Value) {
     }
 }
 
-/// The rules of both files.
+/// Combines the policy rules of both files.
 fn policy(user: Option<&File>, project: Option<&File>, trusted: bool) -> Result<Policy> {
     let (users, projects) = (rules(user)?, rules(project)?);
     let built = match trusted {
         true => Policy::new([projects, users].concat()),
-        false => Policy::new(users).and_then(|policy| policy.guarded_by(projects)),
+        false => Policy::new(users).and_then(|policy| policy.with_restrictions(projects)),
     };
     built.context("reading the policy")
 }
 
-/// The rules of a file, each with its line. Patterns are checked here, where it is known whose they are.
-fn rules(file: Option<&File>) -> Result<Vec<Rule>> {
+/// The policy rules of a file, each with its line as origin. Invalid patterns are reported with that line.
+fn rules(file: Option<&File>) -> Result<Vec<PolicyRule>> {
     let Some(file) = file else { return Ok(Vec::new()) };
     let lines = file.entries.iter().filter(|entry| entry.key == ["policy"]).map(|entry| entry.line);
     let origins = lines.map(|line| format!("{}:{line}", file.path.display()));
     let rules: Vec<_> = std::iter::zip(&file.config.policy, origins)
-        .map(|(rule, origin)| Rule { origin: Some(origin), ..rule.clone() })
+        .map(|(rule, origin)| PolicyRule { origin: Some(origin), ..rule.clone() })
         .collect();
     Policy::new(rules.clone()).map_err(|bad| {
-        let origin = rules.get(bad.place).and_then(|rule| rule.origin.clone()).unwrap_or_default();
+        let origin = rules.get(bad.index).and_then(|rule| rule.origin.clone()).unwrap_or_default();
         anyhow!("{origin}: policy: {bad}")
     })?;
     Ok(rules)
 }
 
-/// What a file with keys in it risks.
+/// Warnings for a file that contains an API key.
 fn warnings(file: &File, is_project: bool) -> Vec<String> {
     let is_key = |entry: &&FileEntry| entry.key.len() == 3 && entry.key[0] == "providers" && entry.key[2] == "key";
     let Some(entry) = file.entries.iter().find(is_key) else { return Vec::new() };
@@ -201,11 +203,11 @@ fn warnings(file: &File, is_project: bool) -> Vec<String> {
     let mode = std::fs::metadata(&file.path).map(|metadata| metadata.permissions().mode()).unwrap_or_default();
     if mode & 0o077 != 0 {
         let help = format!("chmod 600 {}", file.path.display());
-        warnings.push(format!("{place}: others on this machine can read this key\n  help: `{help}`"));
+        warnings.push(format!("{place}: other users of this machine can read this API key\n  help: `{help}`"));
     }
     if is_project {
-        let help = "say `key_env` with the variable that holds it, or move it with `rath config set --user`";
-        warnings.push(format!("{place}: a key in a project's file may be committed with it\n  help: {help}"));
+        let help = "set `key_env` to the name of a variable that holds it, or move it with `rath config set --user`";
+        warnings.push(format!("{place}: an API key in a project's file may get committed\n  help: {help}"));
     }
     warnings
 }

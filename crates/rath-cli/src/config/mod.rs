@@ -1,7 +1,7 @@
-//! Configuration: the user's `config.toml`, and the one in the project's store over it. Everything in it may be left out.
+//! Configuration: the user's `config.toml`, overridden by the one in the project's store. Every key is optional.
 //!
-//! A [`File`] is checked on its own. [`Layers`] are the files and the environment over each other, and know where every
-//! value comes from. `trust` says what a project's file may not say.
+//! A [`File`] is one parsed and checked file. [`Layers`] merges the files and the environment, and records where each
+//! value comes from. `trust` lists what a project's file may not set.
 
 mod edit;
 mod file;
@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use rath::files::{Driver, Drivers};
-use rath::policy::Rule;
+use rath::policy::PolicyRule;
 use rath::providers::ProviderSpec;
 use rath::sandbox::Limits;
-use rath::workshop::Confinement;
-use rath::workspace::Budget;
+use rath::workspace::WorkspaceBudget;
+use rath::workspaces::Confinement;
 use serde::Deserialize;
 
 pub(crate) use edit::{parse_key, with_value, write};
@@ -27,65 +27,65 @@ pub(crate) use file::{File, FileEntry};
 pub(crate) use layers::{Entry, Layers, Places};
 pub(crate) use origin::Origin;
 
-/// What a file may say.
+/// The keys of a configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// The model that answers where nobody names one: PROVIDER/MODEL.
+    /// The default model, as PROVIDER/MODEL.
     pub(crate) model: Option<String>,
     pub(crate) providers: BTreeMap<String, ProviderSpec>,
     pub(crate) run: Run,
-    /// Rules about calls, in order.
-    policy: Vec<Rule>,
-    /// Directories whose projects may widen what is allowed; in the user's file only.
+    /// Policy rules for tool calls, in order of precedence.
+    policy: Vec<PolicyRule>,
+    /// Directories whose projects may relax the defaults. Allowed in the user's file only.
     trust: Vec<PathBuf>,
     pub(crate) workspace: Workspace,
     pub(crate) sandbox: Sandbox,
-    /// How long sessions are kept.
-    pub(crate) retention: rath_audit::care::Policy,
+    /// How long sessions are kept before `rath store gc` deletes them.
+    pub(crate) retention: rath_audit::admin::RetentionPolicy,
     merge: Merge,
     pub(crate) checkpoint: Checkpoint,
 }
 
-/// Whose checkpoints count; in the user's file only.
+/// Which signing key is trusted. Allowed in the user's file only.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Checkpoint {
-    /// The public key that must be behind the checkpoints of a store.
+    /// The public key that must have signed the checkpoints of a store.
     pub(crate) key: Option<rath_audit::checkpoint::PublicKey>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Workspace {
-    /// Rules as in `.gitignore`. They win over those in files.
+    /// Ignore patterns in `.gitignore` syntax. They override those in ignore files.
     pub(crate) ignore: Vec<String>,
     max_files: Option<u64>,
     max_bytes: Option<u64>,
-    /// Warn when database, packs and copies take more than this many bytes.
+    /// Disk use, in bytes, of database, packs and copies above which a warning is printed.
     pub(crate) quota: Option<u64>,
 }
 
-/// What runs are given where they do not say.
+/// Defaults for runs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Run {
-    /// The most a run may spend.
+    /// The budget of a run, as in `2usd`.
     pub(crate) budget: Option<String>,
     pub(crate) tools: Option<Vec<String>>,
 }
 
-/// What sandboxes show, hide and allow.
+/// Sandbox settings: readable and hidden paths, environment variables and limits. A limit of 0 means no limit.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Sandbox {
-    /// Paths that commands may read besides the system and the tools in the home.
+    /// Paths that commands may read in addition to the system and the tools in the home directory.
     read: Vec<PathBuf>,
-    /// Paths that they do not see.
+    /// Paths that are hidden from commands.
     hide: Vec<PathBuf>,
-    /// Variables of yours that they find.
+    /// Names of environment variables that are passed to commands.
     pub(crate) env: Vec<String>,
-    /// Seconds that a command may run.
+    /// Wall time limit of a command, in seconds.
     seconds: Option<u64>,
     processes: Option<u64>,
     memory: Option<u64>,
@@ -96,7 +96,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// In the words of the workshop. `~` is the home, other paths are taken from `here`; 0 is no limit.
+    /// Resolves the paths: `~` is the home directory, relative paths are relative to `here`.
     pub(crate) fn confinement(&self, home: Option<&Path>, here: &Path) -> Confinement {
         let path = |path: &PathBuf| match (path.strip_prefix("~"), home) {
             (Ok(rest), Some(home)) => home.join(rest),
@@ -114,7 +114,7 @@ impl Sandbox {
         self.given_limits(Limits::default())
     }
 
-    /// What it says of limits, over others.
+    /// `default_model` with the limits that this section sets.
     fn given_limits(&self, usual: Limits) -> Limits {
         let limit = |given: Option<u64>, usual: Option<u64>| given.map_or(usual, |limit| (limit > 0).then_some(limit));
         let seconds = limit(self.seconds, usual.wall_time.map(|time| time.as_secs()));
@@ -130,7 +130,7 @@ impl Sandbox {
     }
 }
 
-/// Patterns of paths, and who wins there.
+/// Path patterns and the side that wins when a merge finds both sides changed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Merge {
@@ -140,20 +140,20 @@ struct Merge {
 }
 
 impl Config {
-    /// Directories that the user trusts.
+    /// Directories whose projects the user trusts.
     pub(crate) fn trusted_dirs(&self) -> &[PathBuf] {
         &self.trust
     }
 
-    pub(crate) fn workspace_budget(&self) -> Budget {
-        let usual = Budget::default();
-        Budget {
+    pub(crate) fn workspace_budget(&self) -> WorkspaceBudget {
+        let usual = WorkspaceBudget::default();
+        WorkspaceBudget {
             files: self.workspace.max_files.unwrap_or(usual.files),
             bytes: self.workspace.max_bytes.unwrap_or(usual.bytes),
         }
     }
 
-    /// Who decides about files that both sides changed; what the command line says comes last and wins.
+    /// Merge drivers by path. `more` comes from the command line and overrides the configuration.
     pub(crate) fn drivers(&self, more: Vec<(String, Driver)>) -> Result<Drivers> {
         let Merge { ours, theirs, conflict } = self.merge.clone();
         let all = [(ours, Driver::Ours), (theirs, Driver::Theirs), (conflict, Driver::Conflict)];
@@ -167,19 +167,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_in_the_readme_is_read() {
-        let readme = include_str!("../../../../README.md");
-        let block = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    fn the_example_in_the_docs_parses() {
+        let page = include_str!("../../../../docs/reference/configuration.md");
+        let block = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let config: Config = toml::from_str(block).unwrap();
         assert_eq!(config.workspace_budget().files, 500_000);
-        assert!(config.providers["mine"].is_here());
+        assert!(config.providers["mine"].is_local());
         assert_eq!(config.run.budget.as_deref(), Some("2usd"));
         assert_eq!(config.workspace.ignore.len(), 2);
         assert_eq!(config.drivers(Vec::new()).unwrap().rules().len(), 3);
     }
 
     #[test]
-    fn a_word_that_means_nothing_is_refused() {
+    fn an_unknown_key_is_refused() {
         let error = toml::from_str::<Config>("[workspace]\nignored = []").unwrap_err();
         assert!(error.to_string().contains("ignored"), "{error}");
     }

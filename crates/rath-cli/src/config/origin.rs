@@ -1,19 +1,19 @@
-//! Where a value comes from.
+//! The origin of a configuration value.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// Who says so. A later one wins.
+/// The source of a value, from lowest to highest precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "layer", rename_all = "snake_case")]
 pub(crate) enum Origin {
-    /// The user's own file.
+    /// The user's configuration file.
     User { file: PathBuf, line: usize },
-    /// The project's file.
+    /// The project's configuration file.
     Project { file: PathBuf, line: usize },
-    /// A variable of the environment.
+    /// An environment variable.
     Environment { variable: &'static str },
 }
 

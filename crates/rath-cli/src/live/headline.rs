@@ -1,18 +1,18 @@
-//! A call in one line, as a person would say it.
+//! A one-line description of a tool call.
 
 use serde_json::Value;
 
 use crate::commands::log::clip;
 
-/// As much of the arguments as stands in the line.
-const LONG: usize = 160;
+/// The maximum length in characters.
+const MAX_LENGTH: usize = 160;
 
-/// What a tool is asked: a command, a path, a pattern; else its arguments.
+/// The command, path or pattern of a call; for other tools, the arguments.
 pub(crate) fn headline(tool: &str, arguments: &str) -> String {
-    let Ok(value) = serde_json::from_str::<Value>(arguments) else { return clip(arguments, LONG) };
+    let Ok(value) = serde_json::from_str::<Value>(arguments) else { return clip(arguments, MAX_LENGTH) };
     let text = |key: &str| value.get(key).and_then(Value::as_str);
     let number = |key: &str| value.get(key).and_then(Value::as_u64);
-    let said = match tool {
+    let described = match tool {
         "shell" => text("command").map(str::to_owned).or_else(|| {
             let job = |key: &str| text(key).map(|job| format!("{key} {job}"));
             job("poll").or_else(|| job("kill"))
@@ -37,7 +37,7 @@ pub(crate) fn headline(tool: &str, arguments: &str) -> String {
         "ask_human" => text("question").map(str::to_owned),
         _ => None,
     };
-    clip(&said.unwrap_or_else(|| arguments.to_owned()), LONG)
+    clip(&described.unwrap_or_else(|| arguments.to_owned()), MAX_LENGTH)
 }
 
 /// The files that a patch names.
@@ -54,8 +54,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_said_in_a_line() {
-        for (tool, arguments, said) in [
+    fn a_call_is_described_by_its_main_argument() {
+        for (tool, arguments, expected) in [
             ("shell", r#"{"command":"cargo test"}"#, "cargo test"),
             ("shell", r#"{"poll":"job-1"}"#, "poll job-1"),
             ("read", r#"{"path":"a.rs"}"#, "a.rs"),
@@ -73,7 +73,7 @@ mod tests {
             ("shell", "not json", "not json"),
             ("shell", r#"{"command":7}"#, r#"{"command":7}"#),
         ] {
-            assert_eq!(headline(tool, arguments), said);
+            assert_eq!(headline(tool, arguments), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first one stops what is being done, the second one leaves.
+//! Ctrl-C: the first one stops the work, the second one exits the program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,25 +7,25 @@ use anyhow::{Context as _, Result};
 use rath::Cancel;
 
 use crate::output;
-use crate::termination::leave_when_terminated;
+use crate::termination::exit_when_terminated;
 
-/// What a program that Ctrl-C ended says.
-const INTERRUPTED: i32 = 130;
+/// The exit code of a program that was interrupted.
+const EXIT_INTERRUPTED: i32 = 130;
 
-/// Listens for Ctrl-C.
+/// Handles Ctrl-C.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupts {
-    /// What is stopped by the next one.
+    /// The work that the next one stops.
     working: Arc<Mutex<Option<Cancel>>>,
-    /// Whether there was one.
+    /// Whether there was one since the work started.
     any: Arc<AtomicBool>,
 }
 
 impl Interrupts {
-    /// Begins to listen. The process may do so once.
-    #[allow(clippy::disallowed_methods, reason = "a second Ctrl-C waits for nobody, not for main either")]
+    /// Installs the handler. A process may do so once.
+    #[allow(clippy::disallowed_methods, reason = "a second Ctrl-C exits at once")]
     pub(crate) fn listen() -> Result<Self> {
-        leave_when_terminated()?;
+        exit_when_terminated()?;
         let interrupts = Self::default();
         let Self { working, any } = interrupts.clone();
         ctrlc::set_handler(move || {
@@ -33,17 +33,17 @@ impl Interrupts {
             match working.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(work) => {
                     work.cancel("interrupted");
-                    output::remark("\nstopping; Ctrl-C again leaves at once, nothing is lost");
+                    output::remark("\nstopping; Ctrl-C again exits at once, and no record is lost");
                 }
-                // What was recorded is durable, and sandboxes end with their parent.
-                None => std::process::exit(INTERRUPTED),
+                // Published records are durable, and sandboxes end with this process.
+                None => std::process::exit(EXIT_INTERRUPTED),
             }
         })
         .context("listening for interrupts")?;
         Ok(interrupts)
     }
 
-    /// As Ctrl-C, where the keyboard has it.
+    /// Does what Ctrl-C does. For the line editor, which receives Ctrl-C as a key and not as a signal.
     pub(crate) fn interrupt(&self) {
         self.any.store(true, Ordering::SeqCst);
         if let Some(work) = self.working.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -51,13 +51,13 @@ impl Interrupts {
         }
     }
 
-    /// The next one stops this work.
+    /// Has the next Ctrl-C stop this work.
     pub(crate) fn stop(&self, work: Cancel) {
         self.any.store(false, Ordering::SeqCst);
         *self.working.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
     }
 
-    /// The work is over. Says whether it was stopped.
+    /// Ends the work. Returns whether it was interrupted.
     pub(crate) fn done(&self) -> bool {
         *self.working.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.any.load(Ordering::SeqCst)

@@ -1,4 +1,4 @@
-//! What a person types: lines with history and editing, and answers to short questions.
+//! Reads from the terminal: lines with history and editing, and answers to short questions.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,32 @@ use rustyline::error::ReadlineError;
 
 use crate::output;
 
-/// How many lines are remembered.
-const REMEMBERED: usize = 1000;
+/// How many lines the history keeps.
+const HISTORY_SIZE: usize = 1000;
 
-/// Reads what a person types.
+/// Reads lines from the terminal.
 #[derive(Clone)]
 pub(crate) struct Keyboard {
     editor: Arc<Mutex<DefaultEditor>>,
     history: Option<PathBuf>,
-    /// A line that is being typed and that nobody waits for any more: the next question gets it.
+    /// A read that was started and abandoned: the next question gets its line.
     pending: Arc<tokio::sync::Mutex<Option<Reading>>>,
     _modes: Arc<Modes>,
 }
 
 type Reading = tokio::task::JoinHandle<rustyline::Result<String>>;
 
-/// The terminal's modes as the first keyboard found them.
-static FOUND: OnceLock<Termios> = OnceLock::new();
+/// The modes of the terminal before the first keyboard was created.
+static ORIGINAL_MODES: OnceLock<Termios> = OnceLock::new();
 
-/// Gives the terminal the modes that it had at the beginning. Reading a line changes them.
+/// Restores the original modes of the terminal, which reading a line changes.
 pub(crate) fn restore_terminal() {
-    if let Some(modes) = FOUND.get() {
+    if let Some(modes) = ORIGINAL_MODES.get() {
         let _ = tcsetattr(stdin(), OptionalActions::Now, modes);
     }
 }
 
-/// Restores the terminal when the last keyboard goes, also after a line that was never ended.
+/// Restores the terminal when the last keyboard is dropped, also in the middle of a line.
 struct Modes;
 
 impl Drop for Modes {
@@ -47,8 +47,8 @@ impl Drop for Modes {
     }
 }
 
-/// What was typed.
-pub(crate) enum Line {
+/// The result of reading a line.
+pub(crate) enum TypedLine {
     Text(String),
     /// Ctrl-C.
     Interrupted,
@@ -57,20 +57,20 @@ pub(crate) enum Line {
 }
 
 impl Keyboard {
-    /// The keyboard of this terminal, if there is one. Lines are remembered in this file.
+    /// The keyboard of the terminal; `None` if stdin or stderr is not one. `history` is the file for typed lines.
     pub(crate) fn of_terminal(history: Option<PathBuf>) -> Result<Option<Self>> {
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Ok(None);
         }
         let mut editor = DefaultEditor::new().context("reading from the terminal")?;
-        editor.set_max_history_size(REMEMBERED).context("remembering lines")?;
+        editor.set_max_history_size(HISTORY_SIZE).context("setting the size of the history")?;
         editor.set_auto_add_history(false);
         if let Some(file) = &history {
-            // There is none before the first line.
+            // The file does not exist before the first line.
             let _ = editor.load_history(file);
         }
         if let Ok(modes) = tcgetattr(stdin()) {
-            let _ = FOUND.set(modes);
+            let _ = ORIGINAL_MODES.set(modes);
         }
         Ok(Some(Self {
             editor: Arc::new(Mutex::new(editor)),
@@ -80,12 +80,12 @@ impl Keyboard {
         }))
     }
 
-    /// A line. One that ends with a backslash goes on.
-    pub(crate) async fn line(&self, prompt: &str) -> Result<Line> {
+    /// Reads a line. A line that ends with a backslash continues.
+    pub(crate) async fn line(&self, prompt: &str) -> Result<TypedLine> {
         let mut text = String::new();
         loop {
             let line = match self.read(if text.is_empty() { prompt } else { "… " }).await? {
-                Line::Text(line) => line,
+                TypedLine::Text(line) => line,
                 other => return Ok(other),
             };
             match line.strip_suffix('\\') {
@@ -97,23 +97,23 @@ impl Keyboard {
             }
         }
         self.remember(&text);
-        Ok(Line::Text(text))
+        Ok(TypedLine::Text(text))
     }
 
-    /// A line that is not remembered: it may be a secret.
-    pub(crate) async fn reply(&self, question: &str) -> Result<Line> {
+    /// Reads a line that is not added to the history: it may be a secret.
+    pub(crate) async fn reply(&self, question: &str) -> Result<TypedLine> {
         self.read(question).await
     }
 
-    /// The answer to a question, as it was typed and without spaces around it; `None` where there is none.
+    /// Reads the answer to a question, without spaces around it; `None` after Ctrl-C or Ctrl-D.
     pub(crate) async fn answer(&self, question: &str) -> Result<Option<String>> {
         match self.read(question).await? {
-            Line::Text(text) => Ok(Some(text.trim().to_owned())),
-            Line::Interrupted | Line::End => Ok(None),
+            TypedLine::Text(text) => Ok(Some(text.trim().to_owned())),
+            TypedLine::Interrupted | TypedLine::End => Ok(None),
         }
     }
 
-    async fn read(&self, prompt: &str) -> Result<Line> {
+    async fn read(&self, prompt: &str) -> Result<TypedLine> {
         let mut pending = self.pending.lock().await;
         if pending.is_some() {
             output::remark(prompt);
@@ -125,9 +125,9 @@ impl Keyboard {
         let read = reading.await;
         *pending = None;
         match read.context("reading from the terminal")? {
-            Ok(text) => Ok(Line::Text(text)),
-            Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
-            Err(ReadlineError::Eof) => Ok(Line::End),
+            Ok(text) => Ok(TypedLine::Text(text)),
+            Err(ReadlineError::Interrupted) => Ok(TypedLine::Interrupted),
+            Err(ReadlineError::Eof) => Ok(TypedLine::End),
             Err(error) => Err(error).context("reading from the terminal"),
         }
     }
@@ -138,7 +138,7 @@ impl Keyboard {
             return;
         }
         let Some(file) = &self.history else { return };
-        // Not worth failing for.
+        // A history that cannot be written is not an error.
         let _ = file.parent().map_or(Ok(()), private_dir);
         let _ = editor.append_history(file);
     }

@@ -1,20 +1,20 @@
-//! A run while it happens, on the person's terminal: words as they come, calls with what they changed, and a line that
-//! says what is going on.
+//! Shows a run on the terminal while it happens: text as it streams in, calls with the files that they changed, and a
+//! status line.
 //!
-//! A [`Show`] is told what happens by a listener and writes it on a [`Screen`]. [`Interrupts`] are Ctrl-C. A [`Keyboard`]
-//! reads lines and answers. [`Records`] prints records as JSON instead.
+//! A [`Progress`] receives the events of a run and writes them to a [`Screen`]. [`Interrupts`] handles Ctrl-C. A
+//! [`Keyboard`] reads lines and answers. With `--json`, [`JsonRecords`] prints the records instead.
 
 mod headline;
 mod interrupts;
+mod json;
 mod keyboard;
-mod records;
+mod progress;
 mod screen;
-mod show;
 
 pub(crate) use headline::headline;
 pub(crate) use interrupts::Interrupts;
+pub(crate) use json::JsonRecords;
 pub(crate) use keyboard::restore_terminal;
-pub(crate) use keyboard::{Keyboard, Line};
-pub(crate) use records::Records;
+pub(crate) use keyboard::{Keyboard, TypedLine};
+pub(crate) use progress::Progress;
 pub(crate) use screen::Screen;
-pub(crate) use show::Show;

@@ -1,5 +1,5 @@
-//! Where a run is shown. Words go to stdout where that is a terminal, else to stderr with everything else, so that a pipe
-//! gets the answer and nothing besides.
+//! Writes the progress of a run. Streamed text goes to stdout if that is a terminal. Otherwise everything goes to stderr,
+//! so that a pipe gets only the answer.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,20 +9,20 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output;
 
-/// How often the line that says what is going on moves.
+/// How often the status line is redrawn.
 const TICK: Duration = Duration::from_millis(120);
 
-/// A terminal, or what stands for it.
+/// The terminal on which a run is shown.
 #[derive(Clone)]
 pub(crate) struct Screen(Arc<Mutex<Inner>>);
 
 struct Inner {
-    /// Whether words go to stdout.
-    words_out: bool,
-    /// Whether a line may be drawn and drawn again.
+    /// Whether streamed text goes to stdout.
+    text_to_stdout: bool,
+    /// Whether stderr is a terminal, on which a status line can be redrawn.
     moves: bool,
     busy: Option<ProgressBar>,
-    /// Whether the last line is not ended.
+    /// Whether the last line has no line end yet.
     mid_line: bool,
     /// Whether anything was written since the last empty line.
     below_text: bool,
@@ -30,23 +30,23 @@ struct Inner {
 
 impl Screen {
     pub(crate) fn new() -> Self {
-        let (words_out, moves) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
-        Self(Arc::new(Mutex::new(Inner { words_out, moves, busy: None, mid_line: false, below_text: false })))
+        let (text_to_stdout, moves) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
+        Self(Arc::new(Mutex::new(Inner { text_to_stdout, moves, busy: None, mid_line: false, below_text: false })))
     }
 
-    /// Whether the words of the run were shown on stdout.
+    /// Whether streamed text is shown on stdout.
     pub(crate) fn has_words(&self) -> bool {
-        self.inner().words_out
+        self.inner().text_to_stdout
     }
 
-    /// Says what is going on, until something else is written.
+    /// Shows a status line until something else is written.
     pub(crate) fn busy(&self, what: &str) {
         let mut inner = self.inner();
         if !inner.moves {
             return;
         }
         inner.end_line();
-        let what = output::harmless(what).replace('\n', " ");
+        let what = output::escaped(what).replace('\n', " ");
         match &inner.busy {
             Some(bar) => bar.set_message(what),
             None => {
@@ -61,18 +61,18 @@ impl Screen {
         }
     }
 
-    /// Nothing is going on.
+    /// Removes the status line.
     pub(crate) fn idle(&self) {
         let mut inner = self.inner();
         inner.clear();
         inner.end_line();
     }
 
-    /// More words of an answer, as they came.
+    /// Writes streamed text.
     pub(crate) fn words(&self, text: &str) {
         let mut inner = self.inner();
         inner.clear();
-        let text = output::harmless(text);
+        let text = output::escaped(text);
         let text = if inner.mid_line { text.as_str() } else { text.trim_start_matches('\n') };
         if text.is_empty() {
             return;
@@ -82,7 +82,7 @@ impl Screen {
         inner.below_text = true;
     }
 
-    /// A line besides the words.
+    /// Writes a line to stderr.
     pub(crate) fn line(&self, text: impl std::fmt::Display) {
         let mut inner = self.inner();
         inner.clear();
@@ -91,7 +91,7 @@ impl Screen {
         inner.below_text = true;
     }
 
-    /// An empty line, where something stands above.
+    /// Writes an empty line, if there is text above.
     pub(crate) fn gap(&self) {
         let mut inner = self.inner();
         inner.clear();
@@ -119,14 +119,13 @@ impl Inner {
         }
     }
 
-    /// Nobody is left to tell when the terminal is gone.
+    /// Errors are ignored: they mean that the terminal is gone.
     fn write_words(&self, text: &str) {
-        let _ = match self.words_out {
-            true => {
-                let mut out = std::io::stdout().lock();
-                out.write_all(text.as_bytes()).and_then(|()| out.flush())
-            }
-            false => std::io::stderr().lock().write_all(text.as_bytes()),
+        let _ = if self.text_to_stdout {
+            let mut out = std::io::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        } else {
+            std::io::stderr().lock().write_all(text.as_bytes())
         };
     }
 }

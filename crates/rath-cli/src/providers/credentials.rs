@@ -1,12 +1,12 @@
-//! What to do where a model cannot be asked.
+//! Adds help texts to errors about providers and their API keys.
 
 use std::fmt;
 
 use rath::providers::{Error, KNOWN};
 
-use crate::expression::unclear;
+use crate::expression::usage_error;
 
-/// Nobody has a key.
+/// No API key was found. The program exits with code 4.
 #[derive(Debug)]
 pub(crate) struct NoCredentials(String);
 
@@ -18,22 +18,22 @@ impl fmt::Display for NoCredentials {
 
 impl std::error::Error for NoCredentials {}
 
-/// The error with what to do about it.
+/// Converts a provider error and adds what to do about it.
 pub(crate) fn explained(error: Error) -> anyhow::Error {
     match &error {
-        Error::UnknownProvider { name, .. } => {
-            unclear(format!("{error}\n  help: `[providers.{name}]` in the configuration adds one"))
-        }
-        Error::NoProvider(_) => unclear(format!("{error}\n  help: `rath models` lists what can be reached")),
-        Error::NoModel(provider) => unclear(format!("{error}\n  help: `rath models {provider}` lists what it offers")),
+        Error::UnknownProvider { name, .. } => usage_error(format!(
+            "{error}\n  help: add one as `[providers.{name}]` in the configuration, or list the known ones with `rath models`"
+        )),
+        Error::NoProvider(_) => usage_error(format!("{error}\n  help: `rath models` lists the models you can use")),
+        Error::NoModel(provider) => usage_error(format!("{error}\n  help: `rath models {provider}` lists its models")),
         Error::NoKey { provider, variable, locked } => {
-            let variable = variable.as_ref().map(|variable| format!("set {variable}, or ")).unwrap_or_default();
+            let variable = variable.as_ref().map(|variable| format!("set {variable}, ")).unwrap_or_default();
             let text = match locked {
                 Some(locked) => format!(
-                    "no key for {provider} is at hand, and {locked}\n  help: unlock it, {variable}see `rath auth list`"
+                    "no API key found for {provider}, and {locked}\n  help: unlock it, {variable}or see `rath auth list`"
                 ),
                 None => format!(
-                    "{error}: {variable}keep one with `rath auth set {provider}`, or use a model on this machine (`ollama serve`, then `-m ollama/MODEL`)"
+                    "{error}\n  help: {variable}store one with `rath auth set {provider}`, or use a local model (`ollama serve`, then `-m ollama/MODEL`)"
                 ),
             };
             NoCredentials(text).into()
@@ -41,7 +41,7 @@ pub(crate) fn explained(error: Error) -> anyhow::Error {
         Error::NothingToAsk => {
             let keys: Vec<_> = KNOWN.iter().filter_map(|known| known.key_env).take(2).collect();
             let text = format!(
-                "{error}: set {} (or `rath auth set anthropic`), or start a model on this machine with Ollama (`ollama run qwen3:4b`)\n  help: `rath demo` shows everything without either",
+                "{error}\n  help: set {}, store a key with `rath auth set anthropic`, or start a local model (`ollama run qwen3:4b`); `rath demo` needs none of them",
                 keys.join(" or ")
             );
             NoCredentials(text).into()
@@ -54,7 +54,7 @@ pub(crate) fn explained(error: Error) -> anyhow::Error {
 mod tests {
     use clap::Parser as _;
 
-    use super::super::keyring::tests::InMemory;
+    use super::super::keyring::tests::FakeKeyring;
     use super::super::{Keyring, Providers};
     use rath::agent_file::Resolver as _;
 
@@ -64,8 +64,8 @@ mod tests {
     use crate::commands::Cli;
     use crate::settings::Settings;
 
-    /// A person with this configuration and this keyring, and a project that says the rest.
-    fn with<T>(user: &str, project: &str, keyring: &InMemory, look: impl FnOnce(&Providers<'_>) -> T) -> T {
+    /// Calls `look` with the providers of the given user configuration, project configuration and keyring.
+    fn with<T>(user: &str, project: &str, keyring: &FakeKeyring, look: impl FnOnce(&Providers<'_>) -> T) -> T {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join(".rath");
         rath::Embedded::create(&store).unwrap();
@@ -81,7 +81,7 @@ mod tests {
         look(&Providers::new(&settings).unwrap())
     }
 
-    fn found(user: &str, project: &str, keyring: &InMemory, provider: &str) -> Option<KeyOrigin> {
+    fn found(user: &str, project: &str, keyring: &FakeKeyring, provider: &str) -> Option<KeyOrigin> {
         let found = with(user, project, keyring, |providers| providers.named(provider).unwrap().key().unwrap());
         found.map(|found| match found.from {
             KeyOrigin::Configuration { place } => {
@@ -92,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn the_keyring_comes_last() {
-        let ring = InMemory::with("mine", "sk-1");
+    fn the_keyring_is_asked_last() {
+        let ring = FakeKeyring::with("mine", "sk-1");
         let mine = "[providers.mine]\napi = \"openai-chat\"\nbase_url = \"http://localhost:1\"\n";
         assert_eq!(found(mine, "", &ring, "mine"), Some(KeyOrigin::Keyring));
         assert_eq!(*ring.asked.lock().unwrap(), 1);
@@ -102,35 +102,35 @@ mod tests {
         assert_eq!(found(&with_key, "", &ring, "mine"), Some(place));
         let with_variable = format!("{mine}key_env = \"PATH\"\n");
         assert_eq!(found(&with_variable, "", &ring, "mine"), Some(KeyOrigin::Variable { name: "PATH".into() }));
-        assert_eq!(*ring.asked.lock().unwrap(), 1, "it is not asked where it need not be");
+        assert_eq!(*ring.asked.lock().unwrap(), 1, "the keyring is asked only if needed");
     }
 
     #[test]
-    fn a_keyring_that_cannot_be_used_has_no_keys() {
-        let broken = InMemory { broken: true, ..InMemory::with("vllm", "sk-1") };
+    fn an_unavailable_keyring_has_no_keys() {
+        let broken = FakeKeyring { broken: true, ..FakeKeyring::with("vllm", "sk-1") };
         assert_eq!(found("", "", &broken, "vllm"), None);
         assert_eq!(*broken.asked.lock().unwrap(), 1);
     }
 
     #[test]
-    fn a_keyring_that_is_locked_is_named() {
-        let open = InMemory { broken: true, ..InMemory::default() };
-        let locked = InMemory { is_locked: true, ..open.clone() };
-        let mine = "[providers.mine]\napi = \"openai-chat\"\nbase_url = \"http://localhost:1\"\nkey_env = \"NOT_SET_BY_ANYBODY\"\n";
-        let said = |keyring: &InMemory| {
+    fn a_locked_keyring_is_reported() {
+        let open = FakeKeyring { broken: true, ..FakeKeyring::default() };
+        let locked = FakeKeyring { is_locked: true, ..open.clone() };
+        let mine = "[providers.mine]\napi = \"openai-chat\"\nbase_url = \"http://localhost:1\"\nkey_env = \"UNSET_VARIABLE\"\n";
+        let said = |keyring: &FakeKeyring| {
             with(mine, "", keyring, |providers| {
                 let error = providers.model("mine/m", &[]).err().unwrap();
                 assert!(error.is::<NoCredentials>());
                 error.to_string()
             })
         };
-        assert!(said(&locked).contains("is locked") && said(&locked).contains("unlock it, set NOT_SET_BY_ANYBODY"));
+        assert!(said(&locked).contains("is locked") && said(&locked).contains("unlock it, set UNSET_VARIABLE"));
         assert!(!said(&open).contains("locked") && said(&open).contains("rath auth set mine"));
     }
 
     #[test]
-    fn a_strangers_provider_gets_no_key_from_the_keyring() {
-        let ring = InMemory::with("mine", "sk-1");
+    fn an_untrusted_projects_provider_gets_no_key_from_the_keyring() {
+        let ring = FakeKeyring::with("mine", "sk-1");
         let mine = "[providers.mine]\napi = \"openai-chat\"\nbase_url = \"http://localhost:1\"\n";
         assert_eq!(found("", mine, &ring, "mine"), None);
         assert_eq!(*ring.asked.lock().unwrap(), 0);

@@ -1,6 +1,6 @@
-//! The keyring of the system: Secret Service on Linux, Keychain on macOS, Credential Manager on Windows.
+//! The system keyring: Secret Service on Linux, Keychain on macOS, Credential Manager on Windows.
 //!
-//! A [`Keyring`] asks a [`Ring`] when it must, and remembers the answers as long as the program runs.
+//! A [`Keyring`] reads from a [`KeyringBackend`] on first use of each key and caches the answer until the program exits.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,28 +8,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use keyring::Entry;
-use rath::Key;
+use rath::model::ApiKey;
 
-/// What our keys are filed under.
+/// Service name of our entries in the keyring.
 const SERVICE: &str = "rath";
-/// How long the service may take to say that it is there.
-const GREETING: Duration = Duration::from_secs(2);
-/// How long it may take for one key: it may have to ask the person for a password.
-const ANSWER: Duration = Duration::from_secs(30);
+/// Timeout for connecting to the keyring service.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for one request. It is long because the service may ask the user for a password.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Keeps keys of providers, by name.
-pub(crate) trait Ring: Send + Sync {
+/// Stores API keys by provider name.
+pub(crate) trait KeyringBackend: Send + Sync {
     fn get(&self, provider: &str) -> Result<Option<String>, Unavailable>;
     fn set(&self, provider: &str, key: &str) -> Result<(), Unavailable>;
-    /// Whether there was one.
+    /// Returns whether there was a key.
     fn remove(&self, provider: &str) -> Result<bool, Unavailable>;
 }
 
-/// The keyring cannot be used.
+/// The keyring is unavailable or locked.
 #[derive(Clone, Debug)]
 pub(crate) struct Unavailable {
     why: String,
-    /// Whether it is there and may have keys, but shows none.
+    /// Whether the keyring exists but is locked, so it may contain keys.
     pub(crate) is_locked: bool,
 }
 
@@ -42,8 +42,8 @@ impl Unavailable {
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_locked {
-            true => write!(f, "the keyring of this system is locked: {}", self.why),
-            false => write!(f, "the keyring of this system cannot be used: {}", self.why),
+            true => write!(f, "the system keyring is locked: {}", self.why),
+            false => write!(f, "the system keyring is unavailable: {}", self.why),
         }
     }
 }
@@ -57,86 +57,86 @@ impl From<keyring::Error> for Unavailable {
     }
 }
 
-/// A keyring, and what is known of it.
+/// The keyring with a cache of its answers.
 #[derive(Clone)]
 pub(crate) struct Keyring {
-    ring: Arc<dyn Ring>,
-    known: Arc<Mutex<Known>>,
+    ring: Arc<dyn KeyringBackend>,
+    cache: Arc<Mutex<Cache>>,
 }
 
 #[derive(Default)]
-struct Known {
-    keys: HashMap<String, Option<Key>>,
-    /// One that cannot be used is not asked again.
-    trouble: Option<Unavailable>,
+struct Cache {
+    keys: HashMap<String, Option<ApiKey>>,
+    /// Set after a failure: an unavailable keyring is not asked again.
+    failure: Option<Unavailable>,
 }
 
 impl Keyring {
-    /// That of this system. It is not looked for before it is asked.
-    pub(crate) fn of_system() -> Self {
+    /// The system's keyring. It is opened on first use.
+    pub(crate) fn system() -> Self {
         Self::of(System)
     }
 
-    pub(crate) fn of(ring: impl Ring + 'static) -> Self {
-        Self { ring: Arc::new(ring), known: Arc::default() }
+    pub(crate) fn of(ring: impl KeyringBackend + 'static) -> Self {
+        Self { ring: Arc::new(ring), cache: Arc::default() }
     }
 
-    /// The key of a provider, if it has one.
-    pub(crate) fn get(&self, provider: &str) -> Result<Option<Key>, Unavailable> {
-        let mut known = self.known();
-        if let Some(key) = known.keys.get(provider) {
+    /// The key of a provider, if it is stored.
+    pub(crate) fn get(&self, provider: &str) -> Result<Option<ApiKey>, Unavailable> {
+        let mut cache = self.cache();
+        if let Some(key) = cache.keys.get(provider) {
             return Ok(key.clone());
         }
-        if let Some(trouble) = &known.trouble {
-            return Err(trouble.clone());
+        if let Some(failure) = &cache.failure {
+            return Err(failure.clone());
         }
         match self.ring.get(provider) {
             Ok(key) => {
-                let key = key.filter(|key| !key.trim().is_empty()).map(Key::from);
-                known.keys.insert(provider.to_owned(), key.clone());
+                let key = key.filter(|key| !key.trim().is_empty()).map(ApiKey::from);
+                cache.keys.insert(provider.to_owned(), key.clone());
                 Ok(key)
             }
-            Err(trouble) => {
-                known.trouble = Some(trouble.clone());
-                Err(trouble)
+            Err(failure) => {
+                cache.failure = Some(failure.clone());
+                Err(failure)
             }
         }
     }
 
-    /// The text that is kept under a name which is no provider's. It is asked for each time.
-    pub(crate) fn kept(&self, name: &str) -> Result<Option<String>, Unavailable> {
+    /// The text stored under a name that is not a provider's. Not cached.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<String>, Unavailable> {
         self.ring.get(name)
     }
 
-    /// Why it cannot be used, where that was found out.
-    pub(crate) fn trouble(&self) -> Option<Unavailable> {
-        self.known().trouble.clone()
+    /// Why the keyring is unavailable, if an earlier request failed.
+    pub(crate) fn failure(&self) -> Option<Unavailable> {
+        self.cache().failure.clone()
     }
 
     pub(crate) fn set(&self, provider: &str, key: &str) -> Result<(), Unavailable> {
         self.ring.set(provider, key)?;
-        self.known().keys.insert(provider.to_owned(), Some(Key::from(key)));
+        self.cache().keys.insert(provider.to_owned(), Some(ApiKey::from(key)));
         Ok(())
     }
 
-    /// Removes the key of a provider. Says whether there was one.
+    /// Removes the key of a provider. Returns whether there was one.
     pub(crate) fn remove(&self, provider: &str) -> Result<bool, Unavailable> {
         let there = self.ring.remove(provider)?;
-        self.known().keys.insert(provider.to_owned(), None);
+        self.cache().keys.insert(provider.to_owned(), None);
         Ok(there)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The one that the system has.
+/// The system's keyring.
 struct System;
 
-impl Ring for System {
+impl KeyringBackend for System {
     fn get(&self, provider: &str) -> Result<Option<String>, Unavailable> {
-        match within(ANSWER, entry(provider)?, |entry| entry.get_password())? {
+        match within(REQUEST_TIMEOUT, entry(provider)?, |entry| entry.get_password())? {
             Ok(key) => Ok(Some(key)),
             Err(keyring::Error::NoEntry) => Ok(None),
             Err(error) => Err(error.into()),
@@ -145,11 +145,11 @@ impl Ring for System {
 
     fn set(&self, provider: &str, key: &str) -> Result<(), Unavailable> {
         let key = key.to_owned();
-        Ok(within(ANSWER, entry(provider)?, move |entry| entry.set_password(&key))??)
+        Ok(within(REQUEST_TIMEOUT, entry(provider)?, move |entry| entry.set_password(&key))??)
     }
 
     fn remove(&self, provider: &str) -> Result<bool, Unavailable> {
-        match within(ANSWER, entry(provider)?, |entry| entry.delete_credential())? {
+        match within(REQUEST_TIMEOUT, entry(provider)?, |entry| entry.delete_credential())? {
             Ok(()) => Ok(true),
             Err(keyring::Error::NoEntry) => Ok(false),
             Err(error) => Err(error.into()),
@@ -157,14 +157,14 @@ impl Ring for System {
     }
 }
 
-/// The place of a provider's key, once the service has answered.
+/// The keyring entry of a provider. Connects to the service first.
 fn entry(provider: &str) -> Result<Entry, Unavailable> {
-    let greeted = within(GREETING, (), |()| Entry::store_status().as_ref().map_err(ToString::to_string))?;
+    let greeted = within(CONNECT_TIMEOUT, (), |()| Entry::store_status().as_ref().map_err(ToString::to_string))?;
     greeted.map_err(Unavailable::new)?;
     Ok(Entry::new(SERVICE, provider)?)
 }
 
-/// Does what may hang, and waits no longer than this for it.
+/// Runs `work` on a thread of its own and gives up waiting after `wait`, because the keyring service may hang.
 fn within<A, T>(wait: Duration, with: A, work: impl FnOnce(A) -> T + Send + 'static) -> Result<T, Unavailable>
 where
     A: Send + 'static,
@@ -173,24 +173,24 @@ where
     let (done, result) = mpsc::channel();
     let thread = std::thread::Builder::new().name("keyring".into());
     thread.spawn(move || drop(done.send(work(with)))).map_err(|error| Unavailable::new(error.to_string()))?;
-    let late = |_| Unavailable::new(format!("it does not answer within {} seconds", wait.as_secs()));
-    result.recv_timeout(wait).map_err(late)
+    let timed_out = |_| Unavailable::new(format!("no answer within {} s", wait.as_secs()));
+    result.recv_timeout(wait).map_err(timed_out)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    /// A keyring in memory that counts how often it is asked.
+    /// A keyring in memory that counts requests.
     #[derive(Clone, Default)]
-    pub(crate) struct InMemory {
+    pub(crate) struct FakeKeyring {
         pub(crate) keys: Arc<Mutex<HashMap<String, String>>>,
         pub(crate) asked: Arc<Mutex<usize>>,
         pub(crate) broken: bool,
         pub(crate) is_locked: bool,
     }
 
-    impl InMemory {
+    impl FakeKeyring {
         pub(crate) fn with(provider: &str, key: &str) -> Self {
             let ring = Self::default();
             ring.keys.lock().unwrap().insert(provider.into(), key.into());
@@ -200,13 +200,13 @@ pub(crate) mod tests {
         fn ask(&self) -> Result<MutexGuard<'_, HashMap<String, String>>, Unavailable> {
             *self.asked.lock().unwrap() += 1;
             match self.broken {
-                true => Err(Unavailable { is_locked: self.is_locked, ..Unavailable::new("nobody is there") }),
+                true => Err(Unavailable { is_locked: self.is_locked, ..Unavailable::new("no service") }),
                 false => Ok(self.keys.lock().unwrap()),
             }
         }
     }
 
-    impl Ring for InMemory {
+    impl KeyringBackend for FakeKeyring {
         fn get(&self, provider: &str) -> Result<Option<String>, Unavailable> {
             Ok(self.ask()?.get(provider).cloned())
         }
@@ -222,8 +222,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_key_is_asked_for_once_and_a_broken_keyring_once() {
-        let ring = InMemory::with("anthropic", "sk-1");
+    fn each_key_is_read_once_and_a_broken_keyring_is_asked_once() {
+        let ring = FakeKeyring::with("anthropic", "sk-1");
         let keyring = Keyring::of(ring.clone());
         for _ in 0..3 {
             assert!(keyring.get("anthropic").unwrap().is_some());
@@ -236,19 +236,19 @@ pub(crate) mod tests {
         assert!(!keyring.remove("anthropic").unwrap());
         assert!(keyring.get("anthropic").unwrap().is_none());
         assert_eq!(*ring.keys.lock().unwrap(), HashMap::from([("openai".into(), "sk-2".into())]));
-        let broken = InMemory { broken: true, ..InMemory::default() };
+        let broken = FakeKeyring { broken: true, ..FakeKeyring::default() };
         let keyring = Keyring::of(broken.clone());
         for provider in ["anthropic", "openai"] {
-            assert!(keyring.get(provider).unwrap_err().to_string().contains("nobody is there"));
+            assert!(keyring.get(provider).unwrap_err().to_string().contains("no service"));
         }
         assert_eq!(*broken.asked.lock().unwrap(), 1);
     }
 
     #[test]
-    fn what_hangs_is_not_waited_for() {
-        let (hold, held) = mpsc::channel::<()>();
-        let late = within(Duration::from_millis(1), held, |held| held.recv()).unwrap_err();
-        assert!(late.to_string().contains("does not answer"), "{late}");
-        drop(hold);
+    fn a_hanging_request_times_out() {
+        let (sender, receiver) = mpsc::channel::<()>();
+        let error = within(Duration::from_millis(1), receiver, |receiver| receiver.recv()).unwrap_err();
+        assert!(error.to_string().contains("no answer within"), "{error}");
+        drop(sender);
     }
 }

@@ -1,4 +1,4 @@
-//! Providers of models, as the configuration, the environment and the keyring of this user say.
+//! Model providers, set up from the configuration, the environment and the system keyring.
 
 mod credentials;
 mod keyring;
@@ -7,18 +7,18 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 use rath::agent_file::Resolver;
-use rath::model::{BoxModel, Key};
-use rath::providers::{self, Configured, KeySource, Provider, SCRIPTED};
+use rath::model::{ApiKey, BoxModel};
+use rath::providers::{self, ConfiguredProvider, KeySource, Provider, SCRIPTED};
 
 pub(crate) use credentials::{NoCredentials, explained};
 pub(crate) use keyring::Keyring;
 #[cfg(test)]
-pub(crate) use keyring::tests::InMemory;
+pub(crate) use keyring::tests::FakeKeyring;
 
 use crate::config::{Entry, Origin};
 use crate::settings::Settings;
 
-/// The providers that can be asked.
+/// The known providers and those of the configuration.
 pub(crate) struct Providers<'a>(providers::Providers<'a>);
 
 impl KeySource for Settings {
@@ -26,13 +26,13 @@ impl KeySource for Settings {
         Settings::variable(self, name)
     }
 
-    fn stored(&self, provider: &str) -> Option<Key> {
-        // A system without a keyring has no keys there.
+    fn stored(&self, provider: &str) -> Option<ApiKey> {
+        // An unavailable keyring counts as empty.
         self.keyring.get(provider).ok().flatten()
     }
 
     fn locked(&self) -> Option<String> {
-        self.keyring.trouble().filter(|trouble| trouble.is_locked).map(|trouble| trouble.to_string())
+        self.keyring.failure().filter(|failure| failure.is_locked).map(|failure| failure.to_string())
     }
 }
 
@@ -48,8 +48,8 @@ impl<'a> Providers<'a> {
             (by_user || layers.trusted, key_place)
         };
         let all = layers.config.providers.iter().map(|(name, spec)| {
-            let (is_own, key_place) = configured(name);
-            (name.clone(), Configured { spec: spec.clone(), is_own, key_place })
+            let (is_trusted, key_place) = configured(name);
+            (name.clone(), ConfiguredProvider { spec: spec.clone(), is_trusted, key_place })
         });
         Ok(Self(providers::Providers {
             directory: settings.here.clone(),
@@ -59,26 +59,26 @@ impl<'a> Providers<'a> {
         }))
     }
 
-    /// All of them: those that are known, then those of the configuration.
+    /// All providers: the built-in ones, then those of the configuration.
     pub(crate) fn all(&self) -> Vec<Provider<'a>> {
         self.0.all()
     }
 
-    /// One of them by name.
+    /// The provider called `name`.
     pub(crate) fn named(&self, name: &str) -> Result<Provider<'a>> {
         self.0.named(name).map_err(explained)
     }
 
-    /// The model that is asked where nobody names one.
-    pub(crate) async fn usual(&self) -> Result<String> {
-        self.0.usual().await.map_err(explained)
+    /// The default model: the configured one, or else the first provider with a key.
+    pub(crate) async fn default_model(&self) -> Result<String> {
+        self.0.default_model().await.map_err(explained)
     }
 
-    /// A model's name as it is kept: a script is found from everywhere, also by whoever resumes the run elsewhere.
+    /// The model name to record. The path of a script is made absolute, so that the run can be resumed from any directory.
     pub(crate) fn lasting(settings: &Settings, name: String) -> String {
         let Some((SCRIPTED, script)) = name.split_once('/') else { return name };
         let path = settings.here.join(script);
-        // The directory without links and dots; the file may be a link that is to be followed anew.
+        // Only the directory is resolved: if the file is a symbolic link, its target may change.
         let directory = path.parent().and_then(|directory| directory.canonicalize().ok());
         let path =
             directory.zip(path.file_name()).map_or_else(|| path.clone(), |(directory, name)| directory.join(name));

@@ -1,60 +1,60 @@
-//! A call: what it was asked, how it ended, what it changed, what the model was shown.
+//! Tool calls: arguments, outcome, changed files, and what the model was shown of the result.
 
 use rath::body::{CallOutcome, Exit, ToolFinished};
 use rath::inspect::transcript::{ChangeSummary, Excerpt};
 use rath::{Content, Point};
 
-use super::words::{Words, seq, span};
-use super::{How, changes};
+use super::text::{TextLines, seq, span};
+use super::{RenderOptions, changes};
 use crate::commands::log::clip;
 use crate::output::{self, style};
 
-/// As much of a call's arguments as stands in its line.
-const ARGUMENTS: usize = 160;
+/// How many characters of a call's arguments are shown.
+const MAX_ARGUMENTS: usize = 160;
 
 /// `→ shell {"command":"ls"} [call-0-1]`
 pub(super) fn made(tool: &str, arguments: &Content, id: &str) -> String {
-    let arguments = clip(&arguments.to_string(), ARGUMENTS);
-    let (tool, id) = (style::title(output::harmless(tool)), style::dim(output::harmless(&format!("[{id}]"))));
+    let arguments = clip(&arguments.to_string(), MAX_ARGUMENTS);
+    let (tool, id) = (style::title(output::escaped(tool)), style::dim(output::escaped(&format!("[{id}]"))));
     format!("→ {tool} {arguments} {id}")
 }
 
-/// A call that no model made: a command, mostly.
+/// A call that a person made, such as a command.
 pub(super) fn made_by_hand(tool: &str, line: &str) -> String {
-    let tool = if tool == "exec" { "$".to_owned() } else { output::harmless(tool) };
-    format!("→ {} {}", style::title(tool), clip(line, ARGUMENTS))
+    let tool = if tool == "exec" { "$".to_owned() } else { output::escaped(tool) };
+    format!("→ {} {}", style::title(tool), clip(line, MAX_ARGUMENTS))
 }
 
-/// What is unusual about the beginning of a call.
+/// Remarks about how a call started.
 pub(super) fn started(again: bool, attempt: u32, outside: u64) -> Vec<String> {
     let mut lines = Vec::new();
     if again {
-        lines.push(style::label("it was interrupted, and is made again"));
+        lines.push(style::label("interrupted; repeated"));
     }
     if attempt > 1 {
         lines.push(style::label(format!("attempt {attempt}")));
     }
     if outside > 0 {
         let paths = output::count(outside, "path");
-        lines.push(style::label(format!("{paths} had changed outside before it")));
+        lines.push(style::label(format!("{paths} changed by others before it")));
     }
     lines
 }
 
-/// Who the lines are about, where they do not stand under their call.
-pub(super) type Whose<'a> = Option<(&'a str, &'a str)>;
+/// Tool and id of a call, if the line does not directly follow it.
+pub(super) type CallName<'a> = Option<(&'a str, &'a str)>;
 
-fn whose(named: Whose<'_>) -> String {
-    named.map(|(tool, id)| style::dim(output::harmless(&format!("{tool} [{id}] ")))).unwrap_or_default()
+fn call_name(named: CallName<'_>) -> String {
+    named.map(|(tool, id)| style::dim(output::escaped(&format!("{tool} [{id}] ")))).unwrap_or_default()
 }
 
-/// How it ended, what it changed, and what the model was shown of it.
+/// The outcome, the changed files, and what the model was shown of the result.
 pub(super) fn finished(
     body: &ToolFinished,
     changed: &ChangeSummary,
     shown: Option<&Excerpt>,
-    how: How,
-    named: Whose<'_>,
+    how: RenderOptions,
+    named: CallName<'_>,
     indent: usize,
     at: Point,
 ) -> Vec<String> {
@@ -68,42 +68,42 @@ pub(super) fn finished(
     let mut lines = vec![format!(
         "{:indent$}← {}{}{}{paths}{isolated} {}",
         "",
-        whose(named),
+        call_name(named),
         ended(body),
         style::dim(took),
         seq(at)
     )];
     let below = indent + 2;
     for refused in &body.refused {
-        let what = output::harmless(&format!("refused: {} ×{}", refused.what, refused.times));
+        let what = output::escaped(&format!("blocked: {} ×{}", refused.what, refused.times));
         lines.push(format!("{:below$}{}", "", style::bad(what)));
     }
-    if let Some(beyond) = &body.beyond {
-        let what = style::bad(output::harmless(&format!("stopped beyond its limit: {beyond}")));
+    if let Some(beyond) = &body.limit_exceeded {
+        let what = style::bad(output::escaped(&format!("stopped: limit exceeded: {beyond}")));
         lines.push(format!("{:below$}{what}", ""));
     }
     for effect in &body.effects {
-        let kept = if effect.reversible { "" } else { ", cannot be taken back" };
-        let what = output::harmless(&format!("outside: {} {}{kept}", effect.system, effect.object));
+        let kept = if effect.reversible { "" } else { ", irreversible" };
+        let what = output::escaped(&format!("outside: {} {}{kept}", effect.system, effect.object));
         lines.push(format!("{:below$}{}", "", style::label(what)));
     }
-    if body.left_behind > 0 {
-        let what = format!("{} left behind, killed", output::count(body.left_behind, "process"));
+    if body.killed_orphans > 0 {
+        let what = format!("{} orphaned, killed", output::count(body.killed_orphans, "process"));
         lines.push(format!("{:below$}{}", "", style::label(what)));
     }
     for remark in &body.remarks {
-        lines.push(format!("{:below$}{}", "", style::label(output::harmless(remark))));
+        lines.push(format!("{:below$}{}", "", style::label(output::escaped(remark))));
     }
     lines.extend(changes::difference(changed, how.whole).into_iter().map(|line| format!("{:below$}{line}", "")));
     match shown {
-        Some(shown) => lines.extend(Words::of(shown).behind("│ ", below, at)),
-        None => lines.push(format!("{:below$}{}", "", style::dim(format!("(what it put out: rath show {at})")))),
+        Some(shown) => lines.extend(TextLines::of(shown).marked("│ ", below, at)),
+        None => lines.push(format!("{:below$}{}", "", style::dim(format!("(output: rath show {at})")))),
     }
     for attached in body.attached() {
-        lines.push(format!("{:below$}{}", "", style::dim(output::harmless(&attached.to_string()))));
+        lines.push(format!("{:below$}{}", "", style::dim(output::escaped(&attached.to_string()))));
     }
     if let Some(to) = &body.hand_off {
-        lines.push(format!("{:below$}{}", "", style::label(output::harmless(&format!("hands off to {to}")))));
+        lines.push(format!("{:below$}{}", "", style::label(output::escaped(&format!("hands off to {to}")))));
     }
     lines
 }
@@ -123,25 +123,31 @@ fn ended(body: &ToolFinished) -> String {
         CallOutcome::Failed => style::bad(code),
         CallOutcome::TimedOut => style::bad("timed out"),
         CallOutcome::Cancelled => style::label("stopped"),
-        CallOutcome::Lost => style::bad("nobody saw it end"),
-        CallOutcome::Unknown(way) => style::bad(output::harmless(&way.to_string())),
+        CallOutcome::Lost => style::bad("outcome unknown"),
+        CallOutcome::Unknown(way) => style::bad(output::escaped(&way.to_string())),
     }
 }
 
-/// What the model was told where no call ended: a refusal, an answer, arguments that could not be used.
-pub(super) fn result(failed: bool, shown: Option<&Excerpt>, named: Whose<'_>, indent: usize, at: Point) -> Vec<String> {
+/// A result that was recorded without a finished call: a refusal, an answer, invalid arguments.
+pub(super) fn result(
+    failed: bool,
+    shown: Option<&Excerpt>,
+    named: CallName<'_>,
+    indent: usize,
+    at: Point,
+) -> Vec<String> {
     let Some(shown) = shown else {
         return vec![format!(
             "{:indent$}← {}{}",
             "",
-            whose(named),
+            call_name(named),
             if failed { style::bad("failed") } else { style::good("done") }
         )];
     };
-    let mut words = Words::of(shown);
+    let mut words = TextLines::of(shown);
     let first = if words.lines.is_empty() { String::new() } else { words.lines.remove(0) };
     let first = if failed { format!("{} {first}", style::bad("failed:")) } else { first };
-    let mut lines = vec![format!("{:indent$}← {}{first}", "", whose(named)).trim_end().to_owned()];
+    let mut lines = vec![format!("{:indent$}← {}{first}", "", call_name(named)).trim_end().to_owned()];
     lines.extend(words.indented(indent + 2, at));
     lines
 }

@@ -1,26 +1,23 @@
-//! What a call did to files.
+//! Changed files of a call.
 
 use rath::inspect::transcript::{ChangeSummary, ChangedPath, LineCounts};
 
 use crate::output::{self, style};
 
-/// At most this many lines of a difference.
-const LINES: usize = 10;
+/// How many lines of a diff are shown.
+const MAX_LINES: usize = 10;
 
-/// Changed paths in a few words: `M notes (+1 −1)`, empty where nothing changed.
+/// Changed paths with line counts: `M notes (+1 −1)`. Empty if nothing changed.
 pub(crate) fn paths(changed: &ChangeSummary) -> String {
     let named: Vec<_> = changed.paths.iter().map(named).collect();
     let more = if changed.more > 0 { format!(" and {} more", changed.more) } else { String::new() };
-    output::harmless(&(named.join(", ") + &more))
+    output::escaped(&(named.join(", ") + &more))
 }
 
-/// The difference, line by line, coloured.
+/// The lines of the diff, coloured.
 pub(crate) fn difference(changed: &ChangeSummary, whole: bool) -> Vec<String> {
     let Some(patch) = &changed.patch else { return Vec::new() };
-    match whole {
-        true => coloured(patch, true),
-        false => cut(coloured(patch, changed.patched > 1)),
-    }
+    if whole { coloured(patch, true) } else { cut(coloured(patch, changed.patched > 1)) }
 }
 
 fn named(changed: &ChangedPath) -> String {
@@ -34,12 +31,12 @@ fn named(changed: &ChangedPath) -> String {
     format!("{} {}{size}", changed.letter, changed.path)
 }
 
-/// The hunks of a patch; names of files only where there are several.
+/// The hunks of a patch, with file names only if there are several files.
 fn coloured(text: &str, names: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mut in_hunk = false;
     for line in text.lines() {
-        let shown = output::harmless(line);
+        let shown = output::escaped(line);
         match line.as_bytes().first() {
             _ if line.starts_with("diff ") => in_hunk = false,
             Some(b'@') => {
@@ -50,7 +47,7 @@ fn coloured(text: &str, names: bool) -> Vec<String> {
             Some(b'-') if in_hunk => lines.push(style::bad(shown)),
             _ if in_hunk => lines.push(shown),
             _ if names => {
-                // Names that are no plain text stand in quotes.
+                // Names with special characters are quoted.
                 let plain = || shown.strip_prefix("+++ b/").or_else(|| shown.strip_prefix("--- a/"));
                 let quoted = || shown.strip_prefix("+++ \"b/").or_else(|| shown.strip_prefix("--- \"a/"));
                 let name = plain().or_else(|| quoted()?.strip_suffix('"')).map(style::title);
@@ -65,9 +62,9 @@ fn coloured(text: &str, names: bool) -> Vec<String> {
 }
 
 fn cut(mut lines: Vec<String>) -> Vec<String> {
-    if lines.len() > LINES {
-        let more = lines.len() - LINES;
-        lines.truncate(LINES);
+    if lines.len() > MAX_LINES {
+        let more = lines.len() - MAX_LINES;
+        lines.truncate(MAX_LINES);
         lines.push(style::dim(format!("({more} more lines: --patch)")));
     }
     lines

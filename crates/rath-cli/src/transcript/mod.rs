@@ -1,24 +1,24 @@
 //! A session's transcript on the terminal.
 //!
-//! [`rath::inspect::transcript`] says what the records mean; [`told`] makes lines of it, and [`Blocks`] puts what belongs to
-//! one call together.
+//! [`rath::inspect::transcript`] interprets the records; [`render`] turns its entries into lines, and [`Blocks`] groups the
+//! lines of one call.
 
 mod blocks;
+mod branches;
 mod call;
 mod changes;
-mod files;
+mod context;
 mod model;
-mod people;
+mod questions;
 mod render;
 mod run;
-mod shown;
 mod step;
-mod words;
+mod text;
 
 pub(crate) use blocks::Blocks;
 pub(crate) use changes::{difference, paths};
+pub(crate) use context::ShownContext;
 pub(crate) use model::unusual_end;
-pub(crate) use render::{How, Told, told};
+pub(crate) use render::{CallLines, RenderOptions, render};
 pub(crate) use run::run_lines;
-pub(crate) use shown::Shown;
-pub(crate) use words::{record_line, span, step_value, usage};
+pub(crate) use text::{record_line, span, step_value, usage};

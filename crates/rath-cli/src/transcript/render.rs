@@ -1,44 +1,44 @@
 //! An entry of a transcript as lines of a terminal.
 
 use rath::Kind;
-use rath::inspect::transcript::{Entry, EntryKind, Speaker};
+use rath::inspect::transcript::{EntryKind, Speaker, TranscriptEntry};
 
 use super::model::{self, COLUMN};
-use super::people::{self, Answer};
-use super::{call, files, step};
+use super::questions::{self, RecordedAnswer};
+use super::{branches, call, step};
 use crate::commands::log::clip;
 use crate::output::{self, style};
 
-/// How entries are shown.
+/// How entries are rendered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct How {
-    /// Whether differences are shown whole.
+pub(crate) struct RenderOptions {
+    /// Whether diffs are shown in full.
     pub(crate) whole: bool,
-    /// Whether lines come as they happen, and so each names its call.
+    /// Whether entries are printed as they happen: then each names its call, because it does not follow it directly.
     pub(crate) live: bool,
 }
 
 /// The lines of one entry.
-pub(crate) struct Told {
-    /// The call that they are about.
+pub(crate) struct CallLines {
+    /// The call that the lines belong to.
     pub(crate) call: Option<String>,
-    /// Whether they begin its block.
-    pub(crate) begins: bool,
+    /// Whether they start its block.
+    pub(crate) starts_block: bool,
     pub(crate) lines: Vec<String>,
 }
 
-/// Shows an entry.
-pub(crate) fn told(entry: Entry, how: How) -> Told {
-    let begins = entry.begins_call();
-    Told { begins, lines: lines(&entry, how), call: entry.call }
+/// Renders an entry.
+pub(crate) fn render(entry: TranscriptEntry, how: RenderOptions) -> CallLines {
+    let starts_block = entry.starts_call();
+    CallLines { starts_block, lines: lines(&entry, how), call: entry.call }
 }
 
-fn lines(entry: &Entry, how: How) -> Vec<String> {
+fn lines(entry: &TranscriptEntry, how: RenderOptions) -> Vec<String> {
     let (at, time, indent) = (entry.at, entry.time, entry.depth * 2);
     let call_id = entry.call.as_deref().unwrap_or_default();
     let column = indent + COLUMN;
-    // Questions about a call stand below it.
-    let beside = if entry.call.is_some() { column } else { indent };
+    // Questions about a call are indented below it.
+    let question_indent = if entry.call.is_some() { column } else { indent };
     let plain = |line: String| vec![format!("{:indent$}{line}", "")];
     match &entry.what {
         EntryKind::Message { speaker, text, attached } => {
@@ -47,7 +47,7 @@ fn lines(entry: &Entry, how: How) -> Vec<String> {
                 Speaker::User => "user",
                 Speaker::Note => "note",
             };
-            let mut said = model::say(role, text, indent, at);
+            let mut said = model::message(role, text, indent, at);
             said.extend(attached.iter().map(|attached| format!("{:column$}{attached}", "")));
             said
         }
@@ -64,20 +64,20 @@ fn lines(entry: &Entry, how: How) -> Vec<String> {
         }
         EntryKind::ModelFailed { why, status, lost, retried, partial } => {
             let (status, lost, retried, partial) = (*status, *lost, *retried, partial.as_ref());
-            model::Failure { why, status, lost, retried, partial }.lines(indent, at)
+            model::FailedRequest { why, status, lost, retried, partial }.lines(indent, at)
         }
         EntryKind::StepEntered { name, role, model, version } => {
             plain(step::entered((name, *role), model.as_deref(), version.as_deref(), time, at))
         }
         EntryKind::StepLeft { name, outcome, duration_us, turns, usage, value } => {
-            let left = step::left(name, *outcome, *duration_us, *turns, usage);
-            plain(left + &super::words::step_value(value.as_ref()))
+            let finished = step::finished(name, *outcome, *duration_us, *turns, usage);
+            plain(finished + &super::text::step_value(value.as_ref()))
         }
         EntryKind::CallStarted { tool, by_hand, again, attempt, outside } => {
-            let begun = by_hand.as_ref().map(|line| format!("{:column$}{}", "", call::made_by_hand(tool, line)));
-            let mut lines: Vec<String> = begun.into_iter().collect();
+            let first = by_hand.as_ref().map(|line| format!("{:column$}{}", "", call::made_by_hand(tool, line)));
+            let mut lines: Vec<String> = first.into_iter().collect();
             let below = column + 2;
-            let whose = if how.live { style::dim(output::harmless(&format!("[{call_id}] "))) } else { String::new() };
+            let whose = if how.live { style::dim(output::escaped(&format!("[{call_id}] "))) } else { String::new() };
             let unusual = call::started(*again, *attempt, *outside);
             lines.extend(unusual.into_iter().map(|line| format!("{:below$}{whose}{line}", "")));
             lines
@@ -91,29 +91,29 @@ fn lines(entry: &Entry, how: How) -> Vec<String> {
             call::result(*failed, shown.as_ref(), whose, column, at)
         }
         EntryKind::CallGivenUp => {
-            let whose = if how.live { output::harmless(&format!("[{call_id}] ")) } else { String::new() };
-            vec![format!("{:column$}← {whose}{}", "", style::label("given up"))]
+            let whose = if how.live { output::escaped(&format!("[{call_id}] ")) } else { String::new() };
+            vec![format!("{:column$}← {whose}{}", "", style::label("abandoned"))]
         }
         EntryKind::Asked { by, about, shown, rule } => {
-            people::asked(*about, shown.as_ref(), rule.as_deref(), (by, time), beside, at)
+            questions::asked(*about, shown.as_ref(), rule.as_deref(), (by, time), question_indent, at)
         }
         EntryKind::Answered { by, verdict, text, why, late } => {
-            let answer = Answer { verdict, text: text.as_ref(), why: why.as_deref(), late: *late };
-            answer.lines((by, time), beside, at)
+            let answer = RecordedAnswer { verdict, text: text.as_ref(), why: why.as_deref(), superseded: *late };
+            answer.lines((by, time), question_indent, at)
         }
-        EntryKind::Granted { by, allows } => plain(people::granted(allows, by, at)),
+        EntryKind::Granted { by, allows } => plain(questions::granted(allows, by, at)),
         EntryKind::Failed { why, code } => {
-            let code = code.as_ref().map(|code| format!(" (rath explain {code})")).unwrap_or_default();
-            let why = style::bad(output::harmless(&format!("✗ failed: {why}")));
+            let code = code.as_ref().map(|code| format!(" (rath help error {code})")).unwrap_or_default();
+            let why = style::bad(output::escaped(&format!("✗ failed: {why}")));
             plain(format!("{why}{}", style::dim(code)))
         }
-        EntryKind::Cancelled { why } => plain(style::label(output::harmless(&format!("✗ cancelled: {why}")))),
-        EntryKind::Forked { from, why, diverged } => plain(files::forked(*from, why, diverged.as_deref())),
+        EntryKind::Cancelled { why } => plain(style::label(output::escaped(&format!("✗ cancelled: {why}")))),
+        EntryKind::Forked { from, why, diverged } => plain(branches::forked(*from, why, diverged.as_deref())),
         EntryKind::Merged { branches, changed, conflicts } => {
-            let told = files::merged(branches, changed, conflicts, how);
-            told.into_iter().map(|line| format!("{:indent$}{line}", "")).collect()
+            let render = branches::merged(branches, changed, conflicts, how);
+            render.into_iter().map(|line| format!("{:indent$}{line}", "")).collect()
         }
-        EntryKind::Restored { why, changed } => plain(files::restored(*why, changed)),
+        EntryKind::Restored { why, changed } => plain(branches::restored(*why, changed)),
         EntryKind::Sampled { what, value } => plain(style::dim(clip(&format!("sampled {what} = {value}"), 100))),
         EntryKind::Other { kind: Kind::SandboxLost, summary, unreadable: false } => {
             plain(style::label(clip(summary, 160)))
@@ -121,7 +121,7 @@ fn lines(entry: &Entry, how: How) -> Vec<String> {
         EntryKind::Other { summary, unreadable, .. } => {
             plain(style::dim(clip(summary, if *unreadable { 100 } else { 160 })))
         }
-        // A later version of the library may know more.
+        // EntryKind is non-exhaustive.
         _ => Vec::new(),
     }
 }

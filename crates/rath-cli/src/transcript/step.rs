@@ -1,9 +1,9 @@
-//! Where steps begin and end.
+//! Starts and ends of steps.
 
 use rath::body::{Outcome, Role};
 use rath::{Point, Time, Usage};
 
-use super::words::{seq, span, usage};
+use super::text::{seq, span, usage};
 use crate::output::{self, style};
 use crate::time;
 
@@ -17,7 +17,8 @@ pub(super) fn entered(
     let role = match role {
         Some(Role::Agent) => "agent",
         Some(Role::Workflow) => "workflow",
-        Some(Role::Unknown(role)) => &output::harmless(&role.to_string()),
+        Some(Role::Validator) => "validator",
+        Some(Role::Unknown(role)) => &output::escaped(&role.to_string()),
         None => "",
     };
     let version = version.map(|version| format!("version {version}"));
@@ -25,22 +26,22 @@ pub(super) fn entered(
     let about = about.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
     let about = if about.is_empty() { about } else { format!("({about}) ") };
     let clock = time::local(when).get(11..19).unwrap_or_default().to_owned();
-    let about = style::dim(output::harmless(&format!("{about}{clock}")));
-    format!("▸ {} {about} {}", style::title(output::harmless(name)), seq(at))
+    let about = style::dim(output::escaped(&format!("{about}{clock}")));
+    format!("▸ {} {about} {}", style::title(output::escaped(name)), seq(at))
 }
 
-pub(super) fn left(name: &str, outcome: Outcome, duration_us: u64, turns: Option<u64>, used: &Usage) -> String {
+pub(super) fn finished(name: &str, outcome: Outcome, duration_us: u64, turns: Option<u64>, used: &Usage) -> String {
     let turns = turns.map(|turns| format!(", {}", output::count(turns, "turn"))).unwrap_or_default();
     let took = style::dim(format!(" in {}{turns}{}", span(duration_us), usage(used)));
-    format!("◂ {} {}{took}", style::title(output::harmless(name)), ended(outcome))
+    format!("◂ {} {}{took}", style::title(output::escaped(name)), ended(outcome))
 }
 
-/// How a step ended, in its colour.
+/// The outcome of a step, coloured.
 fn ended(outcome: Outcome) -> String {
     match outcome {
         Outcome::Done => style::good("done"),
         Outcome::Failed => style::bad("failed"),
         Outcome::Cancelled => style::label("cancelled"),
-        Outcome::Unknown(_) => style::bad(output::harmless(&outcome.to_string())),
+        Outcome::Unknown(_) => style::bad(output::escaped(&outcome.to_string())),
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::local::isolates;
 use crate::person::Person;
 use crate::runs::question;
-use crate::workspace::{Bench, command, text};
+use crate::workspace::{TestProject, command, lines, text};
 
 const EDITOR: &str = "---\nname: editor\ntools: [coding, ask_human]\n---\nYou edit.\n";
 
@@ -36,12 +36,12 @@ usage = { input_tokens = 10, output_tokens = 5 }
 "#;
 
 /// A store, an agent, a script, and notes to work on.
-fn bench() -> Bench {
-    let bench = Bench::new();
-    bench.put("editor.md", EDITOR);
-    bench.put("script.toml", SCRIPT);
-    bench.put("work/notes", "one\n");
-    bench
+fn project() -> TestProject {
+    let project = TestProject::new();
+    project.put("editor.md", EDITOR);
+    project.put("script.toml", SCRIPT);
+    project.put("work/notes", "one\n");
+    project
 }
 
 const MODEL: &str = "scripted/script.toml";
@@ -50,47 +50,46 @@ fn run<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&["run", "-a", "editor.md", "-m", MODEL, "--in", "work"], more].concat()
 }
 
-fn newest(bench: &Bench) -> String {
-    bench.ok(&["log", "-n", "1", "--json"]).lines().next().map_or_else(String::new, |line| {
-        serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap_or_default().to_owned()
-    })
+fn newest(project: &TestProject) -> String {
+    let listed = lines(&project.ok(&["ls", "-n", "1", "--json"]));
+    listed.first().map_or_else(String::new, |row| row["id"].as_str().unwrap_or_default().to_owned())
 }
 
 #[test]
-fn an_agent_works_on_a_copy_and_its_changes_are_brought_back_if_wanted() {
+fn an_agent_works_on_a_copy_and_its_changes_are_applied_if_approved() {
     if !isolates() {
         return;
     }
-    let bench = bench();
-    let out = bench.run(&run(&["edit the notes"]));
+    let project = project();
+    let out = project.run(&run(&["edit the notes"]));
     let (answer, told) = (text(&out.stdout), text(&out.stderr));
     assert!(out.status.success(), "{told}");
     assert_eq!(answer.trim_end(), "That is all.", "only the answer is data");
     for words in
-        ["● edit notes", "-one", "+two", "● fly not made", "There is no tool \"fly\"", "1 file changed", "rath apply"]
+        ["● edit notes", "-one", "+two", "● fly denied", "Unknown tool \"fly\"", "1 file changed", "rath apply"]
     {
         assert!(told.contains(words), "no {words:?} in\n{told}");
     }
-    assert_eq!(bench.read("work/notes"), "one\n", "the directory itself is left alone");
-    let changed = bench.run(&["diff", "@"]);
+    assert_eq!(project.read("work/notes"), "one\n", "the directory itself is left alone");
+    let changed = project.run(&["diff", "@"]);
     assert_eq!(changed.status.code(), Some(3));
     assert!(text(&changed.stdout).contains("+two"));
-    let told = text(&bench.run(&run(&["-y", "edit the notes"])).stderr);
-    assert!(told.contains("brought back"), "{told}");
-    assert_eq!(bench.read("work/notes"), "two\n");
-    bench.put("work/notes", "one\n");
-    bench.ok(&run(&["--in-place", "edit the notes", "-q"]));
-    assert_eq!(bench.read("work/notes"), "two\n");
-    bench.sound();
+    let told = text(&project.run(&run(&["-y", "edit the notes"])).stderr);
+    assert!(told.contains("applied to"), "{told}");
+    assert_eq!(project.read("work/notes"), "two\n");
+    project.put("work/notes", "one\n");
+    project.ok(&run(&["--in-place", "edit the notes", "-q"]));
+    assert_eq!(project.read("work/notes"), "two\n");
+    project.sound();
 }
 
-/// A call that only reads sees what a person changed; the next one that writes has it on its record.
+/// A reading call sees the user's edit; the next writing call records it.
 #[test]
-fn what_a_person_changed_stays_when_it_is_read_first() {
+fn an_edit_of_the_user_survives_if_the_agent_reads_it_first() {
     if !isolates() {
         return;
     }
-    let bench = bench();
+    let project = project();
     let more = r#"model = "other"
 [[turn]]
 call = [{ tool = "read", arguments = { path = "notes" } }]
@@ -98,64 +97,64 @@ call = [{ tool = "read", arguments = { path = "notes" } }]
 call = [{ tool = "write", arguments = { path = "mine", content = "x" } }]
 [[turn]]
 text = "Done.""#;
-    bench.put("other.toml", more);
-    bench.ok(&run(&["--in-place", "edit the notes", "-q"]));
-    let session = newest(&bench);
+    project.put("other.toml", more);
+    project.ok(&run(&["--in-place", "edit the notes", "-q"]));
+    let session = newest(&project);
     for path in ["work/notes", "work/new"] {
-        bench.put(path, "a person's\n");
+        project.put(path, "a person's\n");
     }
-    bench.ok(&["run", "--continue", &session, "-m", "scripted/other.toml", "-q", "And?"]);
+    project.ok(&["run", "--continue", &session, "-m", "scripted/other.toml", "-q", "And?"]);
     for path in ["work/notes", "work/new"] {
-        assert_eq!(bench.read(path), "a person's\n");
+        assert_eq!(project.read(path), "a person's\n");
     }
-    let started = bench.last(&session, "tool_started").unwrap();
+    let started = project.last(&session, "tool_started").unwrap();
     assert_eq!(started["outside"]["total"], 2, "{started}");
-    let finished = bench.last(&session, "tool_finished").unwrap();
+    let finished = project.last(&session, "tool_finished").unwrap();
     assert_eq!(finished["changed"]["total"], 1, "{finished}");
-    bench.sound();
+    project.sound();
 }
 
 #[test]
-fn a_run_is_told_more_with_another_model() {
+fn a_run_continues_with_another_model() {
     if !isolates() {
         return;
     }
-    let bench = bench();
-    bench.put("other.toml", "model = \"other\"\n[[turn]]\ntext = \"Something else.\"");
-    bench.ok(&run(&["edit the notes", "-q"]));
-    let session = newest(&bench);
+    let project = project();
+    project.put("other.toml", "model = \"other\"\n[[turn]]\ntext = \"Something else.\"");
+    project.ok(&run(&["edit the notes", "-q"]));
+    let session = newest(&project);
     let more = ["run", "--continue", &session, "-m", "scripted/other.toml", "-q", "And?"];
-    assert_eq!(bench.ok(&more), "Something else.");
-    assert_eq!(bench.ok(&["run", "--continue", "@", "-q", "And now?"]), "Something else.", "the model stays");
-    assert_eq!(bench.ok(&["resume", "@", "-q"]), "Something else.", "it is over, and stays so");
-    let shown = bench.ok(&["show", &session]);
+    assert_eq!(project.ok(&more), "Something else.");
+    assert_eq!(project.ok(&["run", "--continue", "@", "-q", "And now?"]), "Something else.", "the model stays");
+    assert_eq!(project.ok(&["resume", "@", "-q"]), "Something else.", "it is over, and stays so");
+    let shown = project.ok(&["show", &session]);
     assert!(shown.contains("You edit.") || shown.contains("editor (agent, other)"), "{shown}");
     let words = shown.find("edit the notes").zip(shown.find("And?")).zip(shown.find("And now?"));
     assert!(words.is_some_and(|((first, second), third)| first < second && second < third), "{shown}");
-    assert_eq!(bench.ok(&["log", "--json"]).lines().count(), 1, "it is one session");
-    bench.sound();
+    assert_eq!(lines(&project.ok(&["ls", "--json", "--all"])).len(), 1, "it is one session");
+    project.sound();
 }
 
 #[test]
-fn records_come_as_json_while_they_happen() {
+fn json_records_are_printed_while_a_run_works() {
     if !isolates() {
         return;
     }
-    let bench = bench();
-    let out = bench.ok(&run(&["--json", "say slowly"]));
-    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let project = project();
+    let out = project.ok(&run(&["--json", "say slowly"]));
+    let lines = lines(&out);
     let (last, records) = lines.split_last().unwrap();
     assert_eq!((&last["outcome"], &last["text"]), (&"done".into(), &"one two three four five six seven".into()));
     let seqs: Vec<_> = records.iter().filter_map(|record| record["header"]["seq"].as_u64()).collect();
     assert_eq!(seqs, (0..records.len() as u64).collect::<Vec<_>>(), "every record, once, in order");
     let session = last["session"].as_str().unwrap();
-    let more = bench.ok(&["run", "--json", "--continue", session, "And?"]);
+    let more = project.ok(&["run", "--json", "--continue", session, "And?"]);
     let first: Value = serde_json::from_str(more.lines().next().unwrap()).unwrap();
     assert_eq!((&first["header"]["kind"], &first["body"]["text"]), (&"user".into(), &"And?".into()), "what is new");
 }
 
 #[test]
-fn what_cannot_be_run_says_why_and_leaves_nothing() {
+fn a_run_that_cannot_start_reports_why_and_stores_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let fails = |code: i32, arguments: &[&str], words: &str| {
         let out = command(dir.path(), arguments).env("HOME", dir.path()).output().unwrap();
@@ -168,58 +167,58 @@ fn what_cannot_be_run_says_why_and_leaves_nothing() {
     put("a.md", EDITOR);
     put("b.md", "---\nname: b\ntools: [fly]\n---\n");
     put("s.toml", SCRIPT);
-    // Ollama may run on the machine that tests: it is looked for elsewhere.
+    // An Ollama server may run on the test machine, so its address is changed.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let out = command(dir.path(), &["run", "x"]).env("OLLAMA_HOST", nobody.to_string()).output().unwrap();
     if out.status.code() == Some(4) {
         let said = text(&out.stderr);
-        assert!(said.contains("ANTHROPIC_API_KEY") && said.contains("Ollama") && said.contains("rath demo"), "{said}");
+        assert!(said.contains("ANTHROPIC_API_KEY") && said.contains("ollama") && said.contains("rath demo"), "{said}");
         assert!(!dir.path().join(".rath").exists());
     }
     fails(4, &["run", "-m", "anthropic/claude-sonnet-4-5", "x"], "ANTHROPIC_API_KEY");
-    fails(4, &["run", "-m", "claude-sonnet-4-5", "x"], "no key for anthropic");
-    fails(2, &["run", "-m", "nobody/x", "x"], "there is no provider \"nobody\"");
+    fails(4, &["run", "-m", "claude-sonnet-4-5", "x"], "no API key for anthropic");
+    fails(2, &["run", "-m", "nobody/x", "x"], "unknown provider \"nobody\"");
     fails(2, &["run", "-m", "qwen3:4b", "x"], "PROVIDER/MODEL");
-    fails(2, &["run", "-m", "ollama/", "x"], "say which model");
+    fails(2, &["run", "-m", "ollama/", "x"], "without a model");
     fails(1, &["run", "-m", "scripted/nowhere.toml", "x"], "nowhere.toml");
     fails(2, &["run", "-m", "scripted/s.toml", "--budget", "plenty", "x"], "a budget looks like");
-    fails(2, &["run", "-m", "scripted/s.toml", "--budget", "0.5 turns", "x"], "turns and tokens are whole");
+    fails(2, &["run", "-m", "scripted/s.toml", "--budget", "0.5 turns", "x"], "turns and tokens must be whole");
     put("bare.md", "You edit.\n");
-    fails(1, &["run", "-a", "bare.md", "-m", "scripted/s.toml", "x"], "neither an agent (Markdown that begins");
+    fails(1, &["run", "-a", "bare.md", "-m", "scripted/s.toml", "x"], "neither an agent file (Markdown that starts");
     put("c.md", "---\nname: c\ntools: [coding\nmodel: x\n---\n");
     fails(1, &["run", "-a", "c.md", "x"], "line 4");
     fails(2, &["run", "-m", "scripted/s.toml", ""], "the task is empty");
-    fails(2, &["run", "-m", "scripted/s.toml"], "there is no task");
+    fails(2, &["run", "-m", "scripted/s.toml"], "no task");
     fails(2, &["run", "a.md"], "rath run -a a.md");
-    fails(1, &["run", "-a", "b.md", "-m", "scripted/s.toml", "x"], "there is no tool or agent \"fly\"");
+    fails(1, &["run", "-a", "b.md", "-m", "scripted/s.toml", "x"], "unknown tool or agent \"fly\"");
     fails(1, &["run", "-a", "nowhere.md", "x"], "nowhere.md");
-    fails(1, &["run", "--continue", "@", "x"], "there is no store here");
+    fails(1, &["run", "--continue", "@", "x"], "no store found");
 }
 
 #[test]
-fn a_run_has_the_task_that_its_key_began_with() {
+fn a_run_key_belongs_to_one_task() {
     if !isolates() {
         return;
     }
-    let bench = bench();
+    let project = project();
     let key = ["--key", "nightly", "-q"];
-    assert_eq!(bench.ok(&run(&[&key[..], &["edit the notes"]].concat())), "That is all.");
-    assert_eq!(bench.ok(&run(&[&key[..], &["edit the notes"]].concat())), "That is all.", "the same again");
-    let said = bench.fails(2, &run(&[&key[..], &["something else"]].concat()));
-    assert!(said.contains("\"nightly\" began with another task: edit the notes"), "{said}");
-    assert!(said.contains("--continue"), "{said}");
+    assert_eq!(project.ok(&run(&[&key[..], &["edit the notes"]].concat())), "That is all.");
+    assert_eq!(project.ok(&run(&[&key[..], &["edit the notes"]].concat())), "That is all.", "the same again");
+    let said = project.fails(2, &run(&[&key[..], &["something else"]].concat()));
+    assert!(said.contains("\"nightly\" was started with another task: edit the notes"), "{said}");
+    assert!(said.contains("rath run -c"), "{said}");
 }
 
 #[test]
-fn a_run_whose_records_nobody_reads_any_more_stops() {
+fn a_run_stops_when_its_output_pipe_is_closed() {
     if !isolates() {
         return;
     }
-    let bench = bench();
+    let project = project();
     let slowly = "text = \"one two three four five six seven\"\nchunks = 20\nchunk_delay_ms = 100\n";
     let call = "call = [{ tool = \"edit\", arguments = { path = \"notes\", old = \"one\", new = \"two\" } }]";
-    bench.put("script.toml", format!("[[turn]]\n{slowly}{call}\n[[turn]]\n{slowly}"));
-    let mut child = command(bench.root(), &run(&["--json", "edit the notes"]))
+    project.put("script.toml", format!("[[turn]]\n{slowly}{call}\n[[turn]]\n{slowly}"));
+    let mut child = command(project.root(), &run(&["--json", "edit the notes"]))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -229,21 +228,22 @@ fn a_run_whose_records_nobody_reads_any_more_stops() {
     out.read_line(&mut first).unwrap();
     drop(out);
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    let session = newest(&bench);
-    let shown = bench.ok(&["show", &session]);
-    // In its first answer or its second, but not at its end.
+    let session = newest(&project);
+    let shown = project.ok(&["show", &session]);
+    // The pipe is closed during the first or second answer.
     assert!(shown.contains("interrupted") && shown.matches("seven").count() <= 1, "{shown}");
-    bench.sound();
+    project.sound();
 }
 
 #[test]
-fn a_question_at_a_terminal_can_be_left_and_can_be_answered_elsewhere() {
+fn a_question_at_the_terminal_can_be_postponed_or_answered_by_another_process() {
     if !isolates() {
         return;
     }
-    let bench = bench();
-    bench.put("config/rath/config.toml", "[[policy]]\ntool = \"shell\"\ncommand = \"git push*\"\ndecision = \"ask\"\n");
-    let mut person = Person::begins(&bench, &run(&["push it"]));
+    let project = project();
+    project
+        .put("config/rath/config.toml", "[[policy]]\ntool = \"shell\"\ncommand = \"git push*\"\ndecision = \"ask\"\n");
+    let mut person = Person::begins(&project, &run(&["push it"]));
     person.waits_for("[a]lways");
     let pid = rustix::process::Pid::from_child(&person.child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -251,88 +251,88 @@ fn a_question_at_a_terminal_can_be_left_and_can_be_answered_elsewhere() {
     assert_eq!(person.child.wait().unwrap().code(), Some(1));
     assert!(person.is_left_in_order());
 
-    let mut person = Person::begins(&bench, &run(&[]));
-    person.waits_for("/help says what there is");
+    let mut person = Person::begins(&project, &run(&[]));
+    person.waits_for("/help lists the commands");
     person.types("push it\r");
     person.waits_for("[a]lways");
-    bench.ok(&["answer", &question(&bench), "no"]);
+    project.ok(&["answer", &question(&project), "no"]);
     person.waits_for("That is all.");
     person.types("say slowly\r");
     person.waits_for("seven");
     person.types("/quit\r");
     assert!(person.child.wait().unwrap().success());
     assert!(person.is_left_in_order());
-    bench.sound();
+    project.sound();
 }
 
 #[test]
-fn a_conversation_without_words_is_closed() {
+fn a_conversation_without_messages_is_closed() {
     if !isolates() {
         return;
     }
-    let bench = bench();
-    let mut person = Person::begins(&bench, &run(&[]));
-    person.waits_for("/help says what there is");
+    let project = project();
+    let mut person = Person::begins(&project, &run(&[]));
+    person.waits_for("/help lists the commands");
     person.types("\u{4}");
     assert!(person.child.wait().unwrap().success());
-    assert!(bench.ok(&["log", &newest(&bench)]).contains("nothing was said"));
+    assert!(project.ok(&["log", &newest(&project)]).contains("no message was sent"));
 }
 
 #[test]
-fn a_budget_ends_a_run_and_says_so() {
+fn a_run_reports_that_its_budget_is_spent() {
     if !isolates() {
         return;
     }
-    let bench = bench();
-    let said = bench.fails(1, &run(&["--budget", "1 turn", "edit the notes", "-q"]));
+    let project = project();
+    let said = project.fails(1, &run(&["--budget", "1 turn", "edit the notes", "-q"]));
     assert!(said.contains("1 turns of 1"), "{said}");
 }
 
 #[test]
-fn an_interrupt_keeps_what_was_heard_and_the_session_goes_on() {
+fn an_interrupt_keeps_the_partial_answer_and_the_session_continues() {
     if !isolates() {
         return;
     }
-    let bench = bench();
-    let mut person = Person::begins(&bench, &run(&["say slowly"]));
+    let project = project();
+    let mut person = Person::begins(&project, &run(&["say slowly"]));
     person.waits_for("two");
-    // Keys make signals on a terminal of one's own, which this one is not.
+    // Keys cause signals only on a controlling terminal, and this one is not.
     let pid = rustix::process::Pid::from_child(&person.child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     person.waits_for("stopped");
     assert_eq!(person.child.wait().unwrap().code(), Some(1));
-    let session = newest(&bench);
-    let shown = bench.ok(&["show", &session]);
+    let session = newest(&project);
+    let shown = project.ok(&["show", &session]);
     assert!(shown.contains("stopped") && shown.contains("one two") && shown.contains("interrupted"), "{shown}");
-    assert_eq!(bench.ok(&["run", "--continue", &session, "-q", "And?"]), "That is all.");
-    // The model knows how far it had come.
-    let seen = bench.ok(&["show", &session, "--context"]);
+    assert_eq!(project.ok(&["run", "--continue", &session, "-q", "And?"]), "That is all.");
+    // The model is shown its partial answer.
+    let seen = project.ok(&["show", &session, "--context"]);
     assert!(seen.contains("one two") && !seen.contains("seven"), "{seen}");
-    bench.sound();
+    project.sound();
 }
 
 #[test]
-fn a_run_that_is_killed_while_the_model_talks_is_resumed_without_its_file() {
+fn a_run_killed_during_an_answer_is_resumed_without_its_agent_file() {
     if !isolates() {
         return;
     }
-    let bench = bench();
-    bench.ok(&run(&["edit the notes", "-q"]));
-    let session = newest(&bench);
+    let project = project();
+    project.ok(&run(&["edit the notes", "-q"]));
+    let session = newest(&project);
     let words = ["run", "--continue", &session, "-q", "say slowly"];
-    let mut child = command(bench.root(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    while bench.json(&["show", &session])["run"]["is"] == "done" {
+    let mut child = command(project.root(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while project.json(&["show", &session])["run"]["is"] == "done" {
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    std::fs::remove_file(bench.path("editor.md")).unwrap();
-    assert_eq!(bench.json(&["show", &session])["run"]["is"], "interrupted");
-    let said = bench.fails(1, &["run", "--continue", &session, "And?"]);
-    assert!(said.contains("is not over yet") && said.contains("rath resume"), "{said}");
-    assert_eq!(bench.ok(&["resume", &session, "-q"]), "one two three four five six seven");
-    assert_eq!(bench.ok(&["run", "--continue", &session, "-q", "And?"]), "That is all.");
-    bench.sound();
+    std::fs::remove_file(project.path("editor.md")).unwrap();
+    assert_eq!(project.json(&["show", &session])["run"]["is"], "interrupted");
+    let said = project.fails(1, &["run", "--continue", &session, "And?"]);
+    assert!(said.contains("is not over") && said.contains("rath resume"), "{said}");
+    assert_eq!(project.ok(&["resume", &session, "-q"]), "one two three four five six seven");
+    assert_eq!(project.ok(&["run", "--continue", &session, "-q", "And?"]), "That is all.");
+    project.sound();
 }
 
 #[test]
@@ -340,12 +340,13 @@ fn a_conversation_at_a_terminal() {
     if !isolates() {
         return;
     }
-    let bench = bench();
-    bench.put("config/rath/config.toml", "[[policy]]\ntool = \"shell\"\ncommand = \"git push*\"\ndecision = \"ask\"\n");
-    let mut person = Person::begins(&bench, &run(&[]));
-    person.waits_for("/help says what there is");
+    let project = project();
+    project
+        .put("config/rath/config.toml", "[[policy]]\ntool = \"shell\"\ncommand = \"git push*\"\ndecision = \"ask\"\n");
+    let mut person = Person::begins(&project, &run(&[]));
+    person.waits_for("/help lists the commands");
     person.types("/nothing\r");
-    person.waits_for("there is no /nothing");
+    person.waits_for("unknown command /nothing");
     person.types("edit the notes\r");
     person.waits_for("That is all.");
     person.waits_for("2 turns");
@@ -359,29 +360,29 @@ fn a_conversation_at_a_terminal() {
     person.types("/diff\r");
     person.waits_for("+two");
     person.types("/quit\r");
-    person.waits_for("Bring them back?");
+    person.waits_for("Apply them?");
     person.types("y\r");
     assert!(person.child.wait().unwrap().success());
-    person.waits_for("brought back");
+    person.waits_for("applied to");
     assert!(person.is_left_in_order());
-    assert_eq!(bench.read("work/notes"), "two\n");
-    let history = bench.path("state/rath/history");
+    assert_eq!(project.read("work/notes"), "two\n");
+    let history = project.path("state/rath/history");
     assert!(std::fs::read_to_string(&history).unwrap().contains("edit the notes"));
     assert_eq!(std::fs::metadata(history.parent().unwrap()).unwrap().permissions().mode() & 0o077, 0);
-    let session = newest(&bench);
-    let shown = bench.ok(&["show", &session]);
+    let session = newest(&project);
+    let shown = project.ok(&["show", &session]);
     assert!(shown.contains("git push") && shown.contains("no"), "{shown}");
-    bench.sound();
+    project.sound();
 }
 
-/// A provider that speaks Chat Completions and keeps what it was sent.
+/// A Chat Completions server that stores the requests.
 struct Server {
     address: String,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
-    /// Answers each request with the next of these chunks; the last again and again.
+    /// Answers each request with the next chunk; then repeats the last one.
     fn new(answers: Vec<Vec<Value>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -464,23 +465,23 @@ fn calls(tool: &str, arguments: &Value) -> Vec<Value> {
 const KEY: &str = "sk-a-key-that-nobody-may-see-0123456789";
 
 #[test]
-fn a_provider_of_the_configuration_is_asked_and_its_key_is_seen_by_nobody_else() {
+fn a_configured_provider_gets_its_key_and_nothing_else_shows_it() {
     if !isolates() {
         return;
     }
-    let bench = bench();
+    let project = project();
     let server = Server::new(vec![calls("read", &json!({ "path": "notes" })), said("The notes say one.")]);
     let config = format!(
         "model = \"house/small\"\n[providers.house]\napi = \"openai-chat\"\nbase_url = \"http://{}/v1\"\nkey_env = \"HOUSE_KEY\"\n",
         server.address
     );
-    bench.put("config/rath/config.toml", config);
+    project.put("config/rath/config.toml", config);
     let with_key = |arguments: &[&str]| {
-        let mut command = command(bench.root(), arguments);
+        let mut command = command(project.root(), arguments);
         command.env("HOUSE_KEY", KEY).stdin(Stdio::null()).output().unwrap()
     };
     let models = text(&with_key(&["models"]).stdout);
-    assert!(models.contains("house/small (used where none is named)") && models.contains("house/large"), "{models}");
+    assert!(models.contains("house/small (default)") && models.contains("house/large"), "{models}");
     let out = with_key(&["run", "--in", "work", "what do the notes say?"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert_eq!(text(&out.stdout).trim_end(), "The notes say one.");
@@ -489,42 +490,42 @@ fn a_provider_of_the_configuration_is_asked_and_its_key_is_seen_by_nobody_else()
     assert_eq!(asked.len(), 2, "{heard:?}");
     assert!(asked.iter().all(|request| request.contains(&format!("Bearer {KEY}"))));
     assert!(asked[1].contains("one\\n") || asked[1].contains("1\\tone"), "the result was sent: {}", asked[1]);
-    let (shown, log) = (bench.ok(&["show", "@"]), bench.ok(&["log", "--json", "@"]));
-    for seen in [&text(&out.stderr), &shown, &log, &bench.ok(&["show", "@", "--json"])] {
+    let (shown, log) = (project.ok(&["show", "@"]), project.ok(&["log", "--json", "@"]));
+    for seen in [&text(&out.stderr), &shown, &log, &project.ok(&["show", "@", "--json"])] {
         assert!(!seen.contains(KEY), "{seen}");
     }
     assert!(shown.contains("14 in, 6 out") || shown.contains("7 in, 3 out"), "{shown}");
     assert_eq!(with_key(&["resume", "@", "-q"]).status.code(), Some(0));
-    bench.fails(4, &["run", "--continue", "@", "And?"]);
-    bench.sound();
+    project.fails(4, &["run", "--continue", "@", "And?"]);
+    project.sound();
 }
 
 #[test]
-fn an_answer_that_was_cut_off_is_said_to_be() {
+fn a_truncated_answer_is_reported() {
     if !isolates() {
         return;
     }
-    let bench = bench();
+    let project = project();
     let mut cut = said("Once upon a");
     cut.pop();
     cut.push(json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "length" }] }));
     let server = Server::new(vec![cut, said("And then it ended.")]);
     let config = format!("[providers.house]\napi = \"openai-chat\"\nbase_url = \"http://{}/v1\"\n", server.address);
-    bench.put("config/rath/config.toml", config);
-    let out = bench.run(&["run", "-m", "house/small", "--in", "work", "tell me a story"]);
+    project.put("config/rath/config.toml", config);
+    let out = project.run(&["run", "-m", "house/small", "--in", "work", "tell me a story"]);
     assert_eq!((out.status.code(), text(&out.stdout)), (Some(0), "Once upon a\n".into()));
-    assert!(text(&out.stderr).contains("! cut off: no more tokens were allowed"), "{}", text(&out.stderr));
-    assert!(bench.ok(&["show", "@"]).contains(", stopped: length"));
-    let whole = bench.run(&["run", "--continue", "@", "go on"]);
-    assert!(!text(&whole.stderr).contains("cut off"), "{}", text(&whole.stderr));
+    assert!(text(&out.stderr).contains("! truncated: the token limit"), "{}", text(&out.stderr));
+    assert!(project.ok(&["show", "@"]).contains(", stopped: length"));
+    let whole = project.run(&["run", "--continue", "@", "go on"]);
+    assert!(!text(&whole.stderr).contains("truncated"), "{}", text(&whole.stderr));
 }
 
 #[test]
-fn a_key_that_comes_back_in_pieces_is_neither_shown_nor_kept() {
+fn a_key_echoed_in_pieces_is_neither_shown_nor_stored() {
     if !isolates() {
         return;
     }
-    let bench = bench();
+    let project = project();
     let delta = |content: &str| json!({ "choices": [{ "index": 0, "delta": { "content": content } }] });
     let stop = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] });
     let server = Server::new(vec![vec![delta("It is "), delta(&KEY[..9]), delta(&KEY[9..]), stop]]);
@@ -532,19 +533,19 @@ fn a_key_that_comes_back_in_pieces_is_neither_shown_nor_kept() {
         "[providers.house]\napi = \"openai-chat\"\nbase_url = \"http://{}/v1\"\nkey = \"{KEY}\"\n",
         server.address
     );
-    bench.put("config/rath/config.toml", config);
-    let out = bench.run(&["run", "-m", "house/small", "--in", "work", "what is the key?"]);
+    project.put("config/rath/config.toml", config);
+    let out = project.run(&["run", "-m", "house/small", "--in", "work", "what is the key?"]);
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{said}");
-    assert!(said.contains("sent the key back"), "{said}");
+    assert!(said.contains("contains the API key"), "{said}");
     assert!(!said.contains(KEY) && !text(&out.stdout).contains(KEY), "{said}");
-    for seen in [bench.ok(&["show", "@"]), bench.ok(&["log", "--json", "@"])] {
+    for seen in [project.ok(&["show", "@"]), project.ok(&["log", "--json", "@"])] {
         assert!(!seen.contains(KEY) && !seen.contains(&KEY[9..]), "{seen}");
     }
 }
 
 #[test]
-fn a_run_that_cannot_be_placed_leaves_no_store() {
+fn a_run_whose_workspace_cannot_be_set_leaves_no_store() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("script.toml"), SCRIPT).unwrap();
     let run = command(dir.path(), &["run", "-m", MODEL, "x"]).env("HOME", dir.path()).output().unwrap();

@@ -1,4 +1,4 @@
-//! What the doctor says of providers: those that answer, and each way not to.
+//! What `rath doctor` reports about providers: working ones, and each kind of failure.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -11,11 +11,11 @@ use crate::workspace::{command, text};
 
 const KEY: &str = "sk-test-0123456789";
 
-/// The doctor for a person with these providers.
+/// Runs `rath doctor` with these providers.
 fn doctor(config: &str, arguments: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("rath")).unwrap();
-    // Servers that may run on this machine are none of ours.
+    // Local servers of the test machine must not be found.
     let nowhere = "base_url = \"http://127.0.0.1:1/v1\"";
     let here = ["ollama", "llama-cpp", "vllm"].map(|name| format!("[providers.{name}]\n{nowhere}\n")).concat();
     std::fs::write(dir.path().join("rath/config.toml"), here + config).unwrap();
@@ -28,14 +28,14 @@ fn provider(name: &str, url: &str) -> String {
     format!("[providers.{name}]\napi = \"openai-chat\"\nbase_url = \"{url}\"\nkey_env = \"MY_KEY\"\n")
 }
 
-/// What is said of one provider.
+/// The report about one provider.
 fn of(value: &Value, name: &str) -> Value {
     let all = value["providers"].as_array().unwrap_or_else(|| panic!("{value}"));
     all.iter().find(|asked| asked["provider"] == name).unwrap_or_else(|| panic!("{name} is not in {value}")).clone()
 }
 
 #[test]
-fn a_provider_that_answers_is_well() {
+fn a_provider_that_answers_is_reported_as_well() {
     let list = r#"{"object": "list", "data": [{"id": "small"}, {"id": "large"}]}"#;
     let server = Server::new(|_, _| Some((200, "application/json", list.into())));
     let config = provider("mine", &server.url());
@@ -45,7 +45,7 @@ fn a_provider_that_answers_is_well() {
     assert!(said.contains("✓ mine: 2 models, key from $MY_KEY\n"), "{said}");
     assert!(said.contains("· anthropic: no key; set ANTHROPIC_API_KEY, or `rath auth set anthropic`\n"), "{said}");
     assert!(said.contains("· ollama: not running on this machine\n"), "{said}");
-    assert!(!said.contains("there is no model to ask") && !said.contains(KEY));
+    assert!(!said.contains("no model is available") && !said.contains(KEY));
     let asked = server.requests();
     assert!(asked[0].head.starts_with("GET /models ") && asked[0].head.contains(&format!("Bearer {KEY}")));
     let value: Value = serde_json::from_slice(&doctor(&config, &["--json"]).stdout).unwrap();
@@ -57,50 +57,38 @@ fn a_provider_that_answers_is_well() {
 }
 
 #[test]
-fn nobody_to_ask_is_said_and_is_no_failure() {
+fn having_no_provider_is_reported_and_is_no_failure() {
     let out = doctor("", &[]);
     let said = text(&out.stdout);
     assert_eq!(out.status.code(), Some(0), "{said}");
-    assert!(said.contains("! there is no model to ask: `rath auth set anthropic`"), "{said}");
+    assert!(said.contains("! no model is available: store a key with `rath auth set anthropic`"), "{said}");
 }
 
 #[test]
-fn what_is_wrong_is_told_with_what_to_do() {
+fn each_problem_is_reported_with_its_fix() {
     let refusal = r#"{"error": {"message": "Incorrect API key provided: sk-test-0123456789"}}"#;
     let html = "<!doctype html><title>Welcome</title>";
     let answers: [(&str, Reply, &str, &str, &str); 7] = [
-        (
-            "refused",
-            Some((401, "application/json", refusal.into())),
-            "key_refused",
-            "the key is refused",
-            "into MY_KEY",
-        ),
-        ("barred", Some((403, "text/plain", "no".into())), "key_refused", "the key is refused", "into MY_KEY"),
-        (
-            "lost",
-            Some((404, "text/plain", "not found".into())),
-            "wrong_address",
-            "not that of its API",
-            "`base_url` in",
-        ),
-        ("page", Some((200, "text/html", html.into())), "wrong_address", "not that of its API", "`base_url` in"),
+        ("refused", Some((401, "application/json", refusal.into())), "key_refused", "key refused", "set MY_KEY to"),
+        ("barred", Some((403, "text/plain", "no".into())), "key_refused", "key refused", "set MY_KEY to"),
+        ("lost", Some((404, "text/plain", "not found".into())), "wrong_address", "no API there", "`base_url` in"),
+        ("page", Some((200, "text/html", html.into())), "wrong_address", "no API there", "`base_url` in"),
         (
             "noise",
             Some((200, "application/json", "\u{1b}[31m]".into())),
             "wrong_address",
-            "not that of",
+            "no API there",
             "`base_url` in",
         ),
-        ("broken", Some((500, "text/plain", "oh".into())), "trouble", "answers with an error", "try again later"),
-        ("silent", None, "time_out", "no answer in time", "try again"),
+        ("broken", Some((500, "text/plain", "oh".into())), "provider_error", "returned an error", "try again later"),
+        ("silent", None, "time_out", "timed out", "try again"),
     ];
     let mut config = String::new();
     for (name, answer, ..) in &answers {
         let answer = answer.clone();
         config += &provider(name, &Server::new(move |_, _| answer.clone()).url());
     }
-    // A port that nobody listens on; a server that speaks no TLS; a name that cannot be.
+    // A closed port, a server without TLS, and a host name that does not resolve.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     config += &provider("down", &format!("http://{free}"));
     let plain = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -4,18 +4,22 @@
 #![allow(clippy::disallowed_methods, reason = "tests run the binary")]
 
 mod agents;
+mod aliases;
 mod auth;
 mod background;
 mod care;
 mod checkpoint;
 mod config;
+mod continuing;
 mod crash;
 mod doctor;
+mod documentation;
 mod elsewhere;
 mod errors;
 mod faults;
 mod hostile;
 mod idle;
+mod json;
 mod local;
 mod person;
 mod policy;
@@ -26,4 +30,5 @@ mod server;
 mod shell;
 mod transcript;
 mod transcripts;
+mod workflows;
 mod workspace;

@@ -1,4 +1,4 @@
-//! A person at a terminal, played by a test at the other end of a pseudo-terminal.
+//! A simulated user at the other end of a pseudo-terminal.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use crate::workspace::{Bench, text};
+use crate::workspace::{TestProject, text};
 
 pub(crate) struct Person {
     pub(crate) terminal: File,
@@ -24,8 +24,8 @@ pub(crate) fn size(rows: u16, columns: u16) -> Winsize {
 }
 
 impl Person {
-    /// Sits down at a terminal and runs `rath` there.
-    pub(crate) fn begins(bench: &Bench, arguments: &[&str]) -> Self {
+    /// Runs `rath` on a new pseudo-terminal.
+    pub(crate) fn begins(project: &TestProject, arguments: &[&str]) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags).unwrap();
         grantpt(&ours).and_then(|()| unlockpt(&ours)).unwrap();
@@ -33,11 +33,11 @@ impl Person {
         tcsetwinsize(&ours, size(24, 80)).unwrap();
         let end = || Stdio::from(theirs.try_clone().unwrap());
         let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
-        command.args(arguments).current_dir(bench.root()).env("USER", "ada").env("TERM", "dumb");
+        command.args(arguments).current_dir(project.root()).env("USER", "ada").env("TERM", "dumb");
         command
             .env("RATH_PAGER", "cat")
-            .env("XDG_CONFIG_HOME", bench.path("config"))
-            .env("XDG_STATE_HOME", bench.path("state"));
+            .env("XDG_CONFIG_HOME", project.path("config"))
+            .env("XDG_STATE_HOME", project.path("state"));
         let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         let terminal = File::from(ours);
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -74,7 +74,7 @@ impl Person {
         assert!(self.sees_within_a_minute(|seen| seen.contains(what)), "no {what:?} in {:?}", self.sees());
     }
 
-    /// Whether the terminal is as it was: keys are shown and lines are edited.
+    /// Whether the terminal has its original modes: echo and line editing.
     pub(crate) fn is_left_in_order(&self) -> bool {
         tcgetattr(&self.theirs).unwrap().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
     }

@@ -1,4 +1,4 @@
-//! Rules from the configuration, explained; and answers that hold for good.
+//! Policy rules of the configuration, their explanation, and permanent permissions.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,18 +8,18 @@ use serde_json::Value;
 use crate::local::isolates;
 use crate::workspace::{command, text};
 
-/// A person with a home and a project.
-struct Desk {
+/// A user with a home directory and a project.
+struct TestHome {
     dir: tempfile::TempDir,
 }
 
-impl Desk {
+impl TestHome {
     fn new() -> Self {
-        let desk = Self { dir: tempfile::tempdir().unwrap() };
-        fs::create_dir_all(desk.path("home/.config/rath")).unwrap();
-        fs::create_dir_all(desk.path("project/work")).unwrap();
-        desk.exits(0, &["init"]);
-        desk
+        let home = Self { dir: tempfile::tempdir().unwrap() };
+        fs::create_dir_all(home.path("home/.config/rath")).unwrap();
+        fs::create_dir_all(home.path("project/work")).unwrap();
+        home.exits(0, &["init"]);
+        home
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -34,7 +34,7 @@ impl Desk {
         fs::write(self.path("project/.rath/config.toml"), content).unwrap();
     }
 
-    /// Ends with this exit code. Returns what it says.
+    /// Checks the exit code, and returns the output.
     fn exits(&self, code: i32, arguments: &[&str]) -> String {
         let mut command = command(&self.path("project"), arguments);
         command.env_remove("XDG_CONFIG_HOME").env("HOME", self.path("home"));
@@ -55,96 +55,96 @@ const PUSHES: &str = "# mine\n[[policy]]\ndecision = \"deny\"\nwhy = \"no pushes
 
 #[test]
 fn a_decision_is_explained_with_file_and_line() {
-    let desk = Desk::new();
-    desk.user(PUSHES);
-    let said = desk.on(3, "git log; git push");
+    let home = TestHome::new();
+    home.user(PUSHES);
+    let said = home.on(3, "git log; git push");
     let expected = "git log:\n  deny shell \"git push*\" does not match  # /home/.config/rath/config.toml:2\n  \
         allow shell \"git *\" matches  # /home/.config/rath/config.toml:7\n\
         git push:\n  deny shell \"git push*\" matches  # /home/.config/rath/config.toml:2\n\
         deny: no pushes\n  by deny shell \"git push*\"  # /home/.config/rath/config.toml:2";
     assert_eq!(said, expected);
-    desk.on(0, "git log");
+    home.on(0, "git log");
     for line in ["git log $(x)", "git log > x", "ls", "git log | sh", "git log\nls", ""] {
-        desk.on(5, line);
+        home.on(5, line);
     }
-    let json = desk.exits(3, &["policy", "test", "shell", "{\"command\": \"git push\"}", "--json"]);
+    let json = home.exits(3, &["policy", "test", "shell", "{\"command\": \"git push\"}", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["decided"]["ruling"], "deny");
     assert_eq!((&json["looked_at"][0]["matched"], &json["effect"]), (&true.into(), &"workspace".into()));
-    assert!(desk.exits(0, &["policy", "list"]).starts_with("deny shell \"git push*\": no pushes  # "));
+    assert!(home.exits(0, &["policy", "list"]).starts_with("deny shell \"git push*\": no pushes  # "));
 }
 
 #[test]
 fn the_defaults_are_safe_and_need_no_store() {
-    let desk = Desk::new();
-    fs::remove_dir_all(desk.path("project/.rath")).unwrap();
-    desk.exits(0, &["policy", "test", "read", "--path", "src/main.rs"]);
-    desk.exits(0, &["policy", "test", "shell", "--command", "cargo test"]);
-    desk.exits(5, &["policy", "test", "shell", "--command", "cargo test", "--effect", "irreversible"]);
-    desk.exits(5, &["policy", "test", "read", "--path", "a/../.env"]);
-    desk.exits(5, &["policy", "test", "deploy"]);
-    desk.exits(2, &["policy", "test", "deploy", "[]"]);
-    desk.exits(2, &["policy", "test", "deploy", "--effect", "none"]);
+    let home = TestHome::new();
+    fs::remove_dir_all(home.path("project/.rath")).unwrap();
+    home.exits(0, &["policy", "test", "read", "--path", "src/main.rs"]);
+    home.exits(0, &["policy", "test", "shell", "--command", "cargo test"]);
+    home.exits(5, &["policy", "test", "shell", "--command", "cargo test", "--effect", "irreversible"]);
+    home.exits(5, &["policy", "test", "read", "--path", "a/../.env"]);
+    home.exits(5, &["policy", "test", "deploy"]);
+    home.exits(2, &["policy", "test", "deploy", "[]"]);
+    home.exits(2, &["policy", "test", "deploy", "--effect", "none"]);
 }
 
 #[test]
-fn a_project_tightens_and_loosens_only_where_it_is_trusted() {
-    let desk = Desk::new();
-    desk.user(PUSHES);
-    desk.project(
+fn an_untrusted_project_can_only_make_the_policy_stricter() {
+    let home = TestHome::new();
+    home.user(PUSHES);
+    home.project(
         "[[policy]]\ndecision = \"ask\"\ncommand = \"git commit*\"\n[[policy]]\ndecision = \"allow\"\ncommand = \"*\"\n\
          [[policy]]\ndecision = \"deny\"\ntool = \"grep\"\n",
     );
-    let all = || (desk.on(3, "git push"), desk.on(0, "git log"));
+    let all = || (home.on(3, "git push"), home.on(0, "git log"));
     all();
-    desk.on(5, "git commit");
-    desk.on(5, "rm x");
-    let said = desk.exits(3, &["policy", "test", "grep"]);
-    assert!(said.contains("/project/.rath/config.toml:7, can only make it stricter"), "{said}");
-    desk.exits(0, &["config", "trust"]);
-    desk.on(0, "git push");
-    desk.on(0, "rm x");
-    desk.on(5, "git commit");
+    home.on(5, "git commit");
+    home.on(5, "rm x");
+    let said = home.exits(3, &["policy", "test", "grep"]);
+    assert!(said.contains("/project/.rath/config.toml:7, can only make decisions stricter"), "{said}");
+    home.exits(0, &["config", "trust"]);
+    home.on(0, "git push");
+    home.on(0, "rm x");
+    home.on(5, "git commit");
 }
 
 #[test]
-fn a_pattern_that_means_nothing_is_named_with_its_line() {
-    let desk = Desk::new();
-    desk.user("[[policy]]\ndecision = \"ask\"\n\n[[policy]]\ndecision = \"deny\"\npath = \"../x\"\n");
-    let said = desk.exits(1, &["policy", "list"]);
+fn an_invalid_pattern_is_reported_with_its_line() {
+    let home = TestHome::new();
+    home.user("[[policy]]\ndecision = \"ask\"\n\n[[policy]]\ndecision = \"deny\"\npath = \"../x\"\n");
+    let said = home.exits(1, &["policy", "list"]);
     assert!(said.contains("/home/.config/rath/config.toml:4: policy: path = \"../x\" is not a pattern"), "{said}");
-    desk.user("[[policy]]\ndecision = \"perhaps\"\n");
-    let said = desk.exits(1, &["policy", "list"]);
+    home.user("[[policy]]\ndecision = \"perhaps\"\n");
+    let said = home.exits(1, &["policy", "list"]);
     assert!(said.contains("config.toml:2: policy.decision: unknown variant"), "{said}");
 }
 
 #[test]
-fn always_is_on_the_record_and_not_asked_again() {
+fn always_is_recorded_and_not_asked_again() {
     if !isolates() {
         return;
     }
-    let desk = Desk::new();
+    let home = TestHome::new();
     let turn = "[[turn]]\ncall = [{ tool = \"shell\", arguments = { command = \"echo hi\" } }]\n";
     let file = format!(
         "task = \"Go.\"\n[agents.one]\ntools = [\"shell\"]\nask = [\"shell\"]\n{turn}{turn}[[turn]]\ntext = \"Done.\"\n"
     );
-    fs::write(desk.path("project/run.toml"), file).unwrap();
-    desk.exits(5, &["run", "-a", "run.toml", "--in", "work", "-q"]);
-    let inbox = desk.exits(0, &["inbox"]);
+    fs::write(home.path("project/run.toml"), file).unwrap();
+    home.exits(5, &["run", "-a", "run.toml", "--in", "work", "-q"]);
+    let inbox = home.exits(0, &["inbox"]);
     assert!(
         inbox.contains("always: shell with exactly these arguments") && inbox.contains("yes | no | always"),
         "{inbox}"
     );
-    let asked: Value = serde_json::from_str(desk.exits(0, &["inbox", "--json"]).lines().next().unwrap()).unwrap();
+    let asked = crate::workspace::lines(&home.exits(0, &["inbox", "--json"])).remove(0);
     assert_eq!((&asked["rule"], &asked["always"]["tool"]), (&"ask shell".into(), &"shell".into()));
     let session = asked["session"].as_str().unwrap();
-    desk.exits(0, &["answer", &format!("{session}@{}", asked["at"]["seq"]), "always"]);
-    let said = desk.exits(0, &["resume", session, "-q"]);
+    home.exits(0, &["answer", &format!("{session}@{}", asked["at"]["seq"]), "always"]);
+    let said = home.exits(0, &["resume", session, "-q"]);
     assert!(said.contains("Done."), "{said}");
-    let shown = desk.exits(0, &["show", session]);
+    let shown = home.exits(0, &["show", session]);
     assert!(shown.contains("! person ada always allows shell with exactly these arguments"), "{shown}");
-    assert_eq!(shown.matches("asks to allow this call").count(), 1);
-    assert!(desk.exits(0, &["state", session]).contains("always"));
-    assert!(desk.exits(0, &["log", session]).contains("granted: always: shell"));
-    desk.exits(0, &["verify"]);
+    assert_eq!(shown.matches("asks to approve this call").count(), 1);
+    assert!(home.exits(0, &["state", session]).contains("allowed"));
+    assert!(home.exits(0, &["log", session]).contains("granted: always: shell"));
+    home.exits(0, &["verify"]);
 }

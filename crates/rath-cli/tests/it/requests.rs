@@ -1,26 +1,29 @@
-//! Requests made again of the records: the same bytes that a server received.
+//! Model requests that are rebuilt from the records: the same bytes that a server received.
 
 use std::sync::Arc;
 
+use rath::body::Block;
 use rath::body::ModelRequested;
+use rath::model::{
+    Anthropic, BoxModel, Chat, ContextView, Delta, Encoded, Failure, Model, ModelAnswer, ModelInput, Parameters,
+    Responses,
+};
+use rath::model::{Message, StandardView};
 use rath::prelude::*;
 use rath::store::BoxFuture;
-use rath::{
-    Answer, Anthropic, Blob, BoxModel, Chat, ContextView, Delta, Digest, Encoded, Failure, Kind, Model, Parameters,
-    Record, Responses, Shown,
-};
+use rath::{Blob, Digest, Kind, Record};
 use serde_json::{Value, json};
 
 use crate::server::{Reply, Server};
-use crate::workspace::{Bench, text};
+use crate::workspace::{TestProject, text};
 
-/// Says it again.
+/// Repeats its argument.
 #[tool(effect = "pure")]
 async fn echo(text: String) -> String {
     text
 }
 
-/// What each API answers: first a call with reasoning before it, then words.
+/// The answers of each API: first reasoning and a call, then text.
 fn answers(api: &'static str) -> impl Fn(usize, &crate::server::Request) -> Reply {
     move |number, _| {
         let (calls, id) = (number % 2 == 0, format!("call_{number}"));
@@ -71,22 +74,22 @@ fn answers(api: &'static str) -> impl Fn(usize, &crate::server::Request) -> Repl
 fn model(api: &str, url: &str) -> BoxModel {
     match api {
         "anthropic" => Arc::new(Anthropic::new("m").base_url(url)),
-        "chat" => Arc::new(Chat::common("m", url)),
+        "chat" => Arc::new(Chat::openai_compatible("m", url)),
         "deepseek" => Arc::new(Chat::deepseek("m").base_url(url)),
         _ => Arc::new(Responses::new("m").base_url(url)),
     }
 }
 
-/// The requests of a session's own line, in order.
+/// The requests of a session itself, in order.
 async fn requests(session: &Session) -> Vec<Record> {
-    let own = session.view().await.unwrap().own().await.unwrap();
+    let own = session.view().await.unwrap().own_records().await.unwrap();
     own.into_iter().filter(|record| *record.kind() == Kind::ModelRequested).collect()
 }
 
-/// Several turns with calls, a long text and a picture; then a summary in place of the beginning; then a fork.
-async fn work(bench: &Bench, model: BoxModel) -> Vec<Record> {
-    let store = Embedded::open(bench.path(".rath")).unwrap();
-    // Not every number is read back as it was written, unless one takes care.
+/// Several turns with calls, a long text and an image; then a summary that replaces the beginning; then a fork.
+async fn work(project: &TestProject, model: BoxModel) -> Vec<Record> {
+    let store = Embedded::open(project.path(".rath")).unwrap();
+    // A number whose shortest form is easily lost when it is parsed and printed again.
     let parameters =
         Parameters { temperature: Some(0.985_690_694_632_869_5), max_tokens: Some(300), ..Parameters::default() };
     let agent = Agent::new("parrot").prompt("Repeat “this”.\n").shared_model(model).tools(echo).parameters(parameters);
@@ -115,22 +118,22 @@ fn requests_are_rebuilt_byte_for_byte() {
         ("deepseek", "openai-chat/deepseek@2"),
         ("responses", "openai-responses@2"),
     ] {
-        let bench = Bench::new();
+        let project = TestProject::new();
         let server = Server::new(answers(if api == "deepseek" { "chat" } else { api }));
-        let asked = runtime.block_on(work(&bench, model(api, &server.url())));
+        let asked = runtime.block_on(work(&project, model(api, &server.url())));
         let received = server.requests();
         assert_eq!((asked.len(), received.len()), (8, 8), "{api}");
         for (record, received) in asked.iter().zip(&received) {
             let at = format!("{}@{}", record.session(), record.seq());
-            let out = bench.run(&["show", &at, "--request", "--raw"]);
+            let out = project.run(&["show", &at, "--request", "--raw"]);
             assert_eq!(out.status.code(), Some(0), "{api} {at}: {}", text(&out.stderr));
             assert_eq!(text(&out.stdout), text(&received.body), "{api} {at}");
             let body: ModelRequested = record.body().unwrap();
             assert_eq!((body.encoder.as_str(), body.request), (encoder, Digest::of(&out.stdout)));
-            let value = bench.json(&["show", &at, "--request"]);
+            let value = project.json(&["show", &at, "--request"]);
             assert_eq!((&value["verdict"], &value["bytes"]), (&"rebuilt".into(), &received.body.len().into()));
             assert_eq!(value["request"], serde_json::from_slice::<Value>(&received.body).unwrap());
-            assert_eq!(bench.json(&["show", &at, "--context"])["rebuilt"], true);
+            assert_eq!(project.json(&["show", &at, "--context"])["rebuilt"], true);
         }
         let last = text(&received[7].body);
         assert!(last.contains("Differently.") && !last.contains("looked at something"), "{last}");
@@ -144,29 +147,29 @@ fn requests_are_rebuilt_byte_for_byte() {
 }
 
 #[test]
-fn a_place_after_a_request_shows_the_nearest_one_before() {
-    let bench = Bench::new();
-    let asked = wait_for_it(work(&bench, Arc::new(Scripted::new("s").otherwise("Said."))));
+fn a_record_after_a_request_shows_the_latest_request_before_it() {
+    let project = TestProject::new();
+    let asked = wait_for_it(work(&project, Arc::new(Scripted::new("s").otherwise("Said."))));
     let last = asked.last().unwrap();
     let fork = last.session();
-    let out = bench.run(&["show", &format!("{fork}@-0"), "--request"]);
+    let out = project.run(&["show", &format!("{fork}@-0"), "--request"]);
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(0), "{said}");
-    let point = format!("{}@{} parrot asks s by scripted@1, the last request before", fork.short(), last.seq());
+    let point = format!("{}@{} parrot calls s, encoder scripted@1, the last request before", fork.short(), last.seq());
     assert!(said.contains(&point) && said.contains("✓ rebuilt"), "{said}");
     assert!(text(&out.stdout).starts_with("{\n  \"attempt\": 1,\n  \"config\": "), "{}", text(&out.stdout));
-    // Before its own first request, a fork stands on the other line.
-    let value = bench.json(&["show", &format!("{fork}@1"), "--request"]);
+    // Before its own first request, a fork has the requests of its parent.
+    let value = project.json(&["show", &format!("{fork}@1"), "--request"]);
     assert_eq!(value["at"]["session"], asked[0].session().to_string());
     assert_eq!(value["verdict"], "rebuilt");
-    let raw = bench.run(&["show", &format!("{fork}@1"), "--request", "--raw"]);
+    let raw = project.run(&["show", &format!("{fork}@1"), "--request", "--raw"]);
     assert_eq!(value["recorded"], Digest::of(&raw.stdout).hex().as_str());
-    let said = bench.fails(1, &["show", &format!("{}@1", asked[0].session()), "--request"]);
-    assert!(said.contains("no model was asked up to"), "{said}");
-    assert_eq!(bench.run(&["show", "--raw"]).status.code(), Some(2));
+    let said = project.fails(1, &["show", &format!("{}@1", asked[0].session()), "--request"]);
+    assert!(said.contains("there is no model request up to"), "{said}");
+    assert_eq!(project.run(&["show", "--raw"]).status.code(), Some(2));
 }
 
-/// A model whose requests are its own, under this encoder's name.
+/// A model with its own request format, under this encoder name.
 struct Own(&'static str);
 
 impl Model for Own {
@@ -178,19 +181,19 @@ impl Model for Own {
         self.0
     }
 
-    fn encode<'a>(&'a self, _: &'a Shown<'a>) -> BoxFuture<'a, Result<Encoded, Failure>> {
+    fn encode<'a>(&'a self, _: &'a ModelInput<'a>) -> BoxFuture<'a, Result<Encoded, Failure>> {
         Box::pin(std::future::ready(Ok(Encoded::new(b"{}".to_vec()))))
     }
 
     fn send<'a>(
         &'a self,
-        _: &'a Shown<'a>,
+        _: &'a ModelInput<'a>,
         _: &'a Encoded,
         _: &'a (dyn Fn(Delta) + Send + Sync),
-    ) -> BoxFuture<'a, Result<Answer, Failure>> {
-        Box::pin(std::future::ready(Ok(Answer {
+    ) -> BoxFuture<'a, Result<ModelAnswer, Failure>> {
+        Box::pin(std::future::ready(Ok(ModelAnswer {
             blocks: vec![Block::Text { text: "Said.".into() }],
-            ..Answer::default()
+            ..ModelAnswer::default()
         })))
     }
 }
@@ -210,9 +213,9 @@ impl ContextView for Nothing {
 }
 
 #[test]
-fn a_context_view_that_is_not_registered_is_said() {
-    let bench = Bench::new();
-    let store = Embedded::open(bench.path(".rath")).unwrap();
+fn an_unregistered_context_view_is_reported() {
+    let project = TestProject::new();
+    let store = Embedded::open(project.path(".rath")).unwrap();
     let request = wait_for_it(async {
         let mut session = store.create(Actor::person("ada"));
         session.user("Hello.").unwrap();
@@ -220,19 +223,19 @@ fn a_context_view_that_is_not_registered_is_said() {
         let session = agent.forward(session).await.unwrap();
         requests(&session).await.remove(0).point().to_string()
     });
-    let value = bench.json(&["show", &request, "--request"]);
+    let value = project.json(&["show", &request, "--request"]);
     assert_eq!(value["verdict"], "view_not_registered");
     assert_eq!(value["why"], "no context view nothing@1 is registered");
-    let said = bench.fails(3, &["show", &request, "--request"]);
+    let said = project.fails(3, &["show", &request, "--request"]);
     assert!(said.contains("✗ cannot be rebuilt: no context view nothing@1"), "{said}");
-    let value = bench.json(&["show", &request, "--context"]);
+    let value = project.json(&["show", &request, "--context"]);
     assert_eq!((&value["rule"], &value["rebuilt"]), (&"nothing@1".into(), &false.into()));
 }
 
 #[test]
-fn what_differs_is_erased_or_has_no_encoder_is_said() {
-    let bench = Bench::new();
-    let store = Embedded::open(bench.path(".rath")).unwrap();
+fn a_request_that_cannot_be_rebuilt_is_reported_with_its_reason() {
+    let project = TestProject::new();
+    let store = Embedded::open(project.path(".rath")).unwrap();
     let (requests, secret) = wait_for_it(async {
         let mut session = store.create(Actor::person("ada"));
         session.user("The secret.").unwrap();
@@ -245,19 +248,19 @@ fn what_differs_is_erased_or_has_no_encoder_is_said() {
     });
     let at = |number: usize| requests[number].point().to_string();
     let verdict = |number: usize| {
-        let value = bench.json(&["show", &at(number), "--request"]);
+        let value = project.json(&["show", &at(number), "--request"]);
         format!("{}: {}", value["verdict"].as_str().unwrap(), value["why"].as_str().unwrap())
     };
-    let out = bench.run(&["show", &at(0), "--request", "--raw"]);
+    let out = project.run(&["show", &at(0), "--request", "--raw"]);
     assert_eq!(out.status.code(), Some(3));
     assert_eq!(verdict(0), format!("differs: what is stored makes {}", Digest::of(&out.stdout)));
     assert!(text(&out.stdout).contains("The secret."), "what it makes is shown");
     assert_eq!(verdict(1), "encoder_gone: this version has no encoder mine@7");
     wait_for_it(store.erase(vec![secret])).unwrap();
     assert_eq!(verdict(0), format!("erased: {} was erased", secret.point()));
-    let said = bench.fails(3, &["show", &at(0), "--request"]);
+    let said = project.fails(3, &["show", &at(0), "--request"]);
     assert!(said.contains("✗ cannot be rebuilt: ") && said.contains("was erased"), "{said}");
-    assert!(bench.run(&["show", &at(0), "--request", "--raw"]).stdout.is_empty());
+    assert!(project.run(&["show", &at(0), "--request", "--raw"]).stdout.is_empty());
     wait_for_it(store.erase(vec![requests[1].reference()])).unwrap();
     assert_eq!(verdict(1), format!("erased: {} was erased", requests[1].point()));
 }

@@ -1,10 +1,10 @@
-//! A server on this machine that keeps what it is sent, and answers as it is told.
+//! A local HTTP server that stores requests and sends given answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What it answers: a status, a type, and a body; nothing where it never does.
+/// An answer: status, content type and body; `None` never answers.
 pub(crate) type Reply = Option<(u16, &'static str, String)>;
 
 pub(crate) struct Server {
@@ -12,7 +12,7 @@ pub(crate) struct Server {
     seen: Arc<Mutex<Vec<Request>>>,
 }
 
-/// What came.
+/// The requests.
 #[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) head: String,
@@ -20,7 +20,7 @@ pub(crate) struct Request {
 }
 
 impl Server {
-    /// Answers the request of each number like this. It ends with the process.
+    /// Starts the server. `answer` gets the number of the request. The server ends with the process.
     pub(crate) fn new(answer: impl Fn(usize, &Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -56,7 +56,7 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Request>>, answer: &dyn Fn(usiz
             let head = format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-type: {kind}\r\n");
             let _ = write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len());
         }
-        // The other side hangs up at some time.
+        // The client closes the connection.
         None => drop(stream.read_to_end(&mut Vec::new())),
     }
 }

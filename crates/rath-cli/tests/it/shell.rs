@@ -1,4 +1,4 @@
-//! `rath sh`: a person at a terminal.
+//! `rath sh` on a terminal.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use rustix::termios::tcsetwinsize;
 
 use crate::local::isolates;
 use crate::person::{Person, size};
-use crate::workspace::Bench;
+use crate::workspace::TestProject;
 
 #[test]
-fn what_a_person_does_by_hand_is_one_call() {
+fn a_shell_session_is_recorded_as_one_call() {
     if !isolates() {
         return;
     }
-    let bench = Bench::new();
-    bench.put("work/a", "one\n");
-    let session = bench.isolated();
-    let mut person = Person::begins(&bench, &["sh", &session]);
+    let project = TestProject::new();
+    project.put("work/a", "one\n");
+    let session = project.isolated();
+    let mut person = Person::begins(&project, &["sh", &session]);
     person.waits_for(&format!("[{session}]"));
     assert!(!person.is_left_in_order(), "keys are not handed on");
     person.types("echo hi > f; cat a\r");
     person.waits_for("one");
-    // A window that changes its size changes it inside.
+    // A change of the window size reaches the command.
     tcsetwinsize(&person.terminal, size(50, 132)).unwrap();
     let mut asked = 0;
     while !person.sees().contains("50 132") {
@@ -30,10 +30,10 @@ fn what_a_person_does_by_hand_is_one_call() {
         asked += 1;
         assert!(asked < 200, "{:?}", person.sees());
     }
-    // An interrupt is for what runs inside.
+    // An interrupt goes to the command.
     person.types("echo begun-$((40+1)); sleep 600\r");
     person.waits_for("begun-41");
-    // What is typed while a shell minds an interrupt may be dropped by the terminal.
+    // The terminal may drop input while the shell handles an interrupt.
     let mut asked = 0;
     while !person.sees().contains("still-42") {
         person.types("\x03");
@@ -48,14 +48,14 @@ fn what_a_person_does_by_hand_is_one_call() {
     person.waits_for("shell ended");
     assert!(person.child.wait().unwrap().success(), "{:?}", person.sees());
     assert!(person.is_left_in_order());
-    let call = bench.last(&session, "tool_finished").unwrap();
+    let call = project.last(&session, "tool_finished").unwrap();
     assert_eq!((&call["outcome"], &call["isolated"]), (&"done".into(), &true.into()));
     assert_eq!(call["changed"]["paths"][0]["path"], "f");
     assert_eq!(call["changed"]["paths"].as_array().unwrap().len(), 1);
     assert!(call["output"][0].to_string().contains("still-42"), "{call}");
-    assert_eq!(bench.ok(&["cat", &format!("{session}:f")]), "hi");
-    bench.ok(&["undo", &session]);
-    bench.sound();
+    assert_eq!(project.ok(&["cat", &format!("{session}:f")]), "hi");
+    project.ok(&["undo", &session]);
+    project.sound();
 }
 
 #[test]
@@ -63,19 +63,20 @@ fn a_shell_can_be_another_program_and_fail() {
     if !isolates() {
         return;
     }
-    let bench = Bench::new();
-    let session = bench.isolated();
-    let mut person = Person::begins(&bench, &["sh", &session, "--", "sh", "-c", "test -t 0 && echo yes > tty; exit 7"]);
+    let project = TestProject::new();
+    let session = project.isolated();
+    let mut person =
+        Person::begins(&project, &["sh", &session, "--", "sh", "-c", "test -t 0 && echo yes > tty; exit 7"]);
     person.waits_for("shell ended");
     assert_eq!(person.child.wait().unwrap().code(), Some(1));
     assert!(person.is_left_in_order());
-    assert_eq!(bench.ok(&["cat", &format!("{session}:tty")]), "yes");
-    // One that cannot be started leaves the terminal in order, too.
+    assert_eq!(project.ok(&["cat", &format!("{session}:tty")]), "yes");
+    // A program that cannot start leaves the terminal modes restored.
     for arguments in [&["sh", &session, "--", "no-such-program"][..], &["sh", &session, "--on", "host"]] {
-        let mut person = Person::begins(&bench, arguments);
+        let mut person = Person::begins(&project, arguments);
         person.waits_for("error");
         assert_eq!(person.child.wait().unwrap().code(), Some(1), "{:?}", person.sees());
         assert!(person.is_left_in_order());
     }
-    bench.sound();
+    project.sound();
 }

@@ -1,9 +1,9 @@
-//! Transcripts in Markdown, run again.
+//! Runs transcripts in Markdown and compares the output.
 //!
 //! A block marked `console` holds commands (`$ …`) and what they print; a command that fails ends with `[exit N]`.
 //! A block marked `toml NAME` or `json NAME` is a file of that name. All blocks of a file share one directory. Ids, times and process numbers differ from run to run: a written id
 //! must stand for the same real id throughout, and later commands may use it. `RATH_UPDATE_TRANSCRIPTS=1` writes
-//! what really came out into the file.
+//! the actual output into the file.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -121,7 +121,7 @@ impl Run {
         (line.into_owned(), text)
     }
 
-    /// Compares, and notes which written id stands for which real one.
+    /// Compares the output, and remembers which written id stands for which real one.
     fn learn(&mut self, file: &Path, command: &str, expected: &str, actual: &str, update: bool) {
         let (left, right) = (plain(expected), plain(actual));
         assert!(
@@ -148,7 +148,7 @@ fn ids(text: &str) -> Vec<String> {
     id.unwrap().find_iter(text).map(|found| found.as_str().to_owned()).collect()
 }
 
-/// The text without what differs from run to run.
+/// The text without values that differ from run to run.
 fn plain(text: &str) -> String {
     let mut text = text.to_owned();
     for (pattern, name) in [

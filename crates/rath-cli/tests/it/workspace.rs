@@ -1,4 +1,4 @@
-//! Files and commands from the command line: every way it can go wrong that a person or a script meets.
+//! Files and commands from the command line, with their failures.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,8 +10,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// A store, and a directory `work` beside it.
-pub(crate) struct Bench {
+/// A directory with a store and a directory `work`.
+pub(crate) struct TestProject {
     dir: tempfile::TempDir,
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn command<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
     command.args(arguments).current_dir(dir).env("USER", "ada").stdin(Stdio::null());
     command.env("XDG_CONFIG_HOME", dir.join("config")).env("XDG_STATE_HOME", dir.join("state"));
-    // The keyring of who runs the tests is none of ours.
+    // The tests must not use the keyring of the user who runs them.
     command.env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere/bus");
     for key in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "DEEPSEEK_API_KEY", "RATH_MODEL"] {
         command.env_remove(key);
@@ -32,12 +32,12 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-impl Bench {
+impl TestProject {
     pub(crate) fn new() -> Self {
-        let bench = Self { dir: tempfile::tempdir().unwrap() };
-        bench.ok(&["init"]);
-        fs::create_dir(bench.path("work")).unwrap();
-        bench
+        let project = Self { dir: tempfile::tempdir().unwrap() };
+        project.ok(&["init"]);
+        fs::create_dir(project.path("work")).unwrap();
+        project
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -67,7 +67,7 @@ impl Bench {
         text(&out.stdout).trim_end().to_owned()
     }
 
-    /// Fails with this exit code, and says why.
+    /// Checks that the command fails with this exit code, and returns its error output.
     pub(crate) fn fails<A: AsRef<OsStr> + std::fmt::Debug>(&self, code: i32, arguments: &[A]) -> String {
         let out = self.run(arguments);
         let said = text(&out.stderr);
@@ -76,11 +76,11 @@ impl Bench {
         said
     }
 
-    /// The code of the error, as a script sees it.
+    /// The error code with `--json`.
     pub(crate) fn code(&self, arguments: &[&str]) -> String {
         let said = self.fails(1, &[&["--json"], arguments].concat());
         let value: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
-        value["error"]["code"].as_str().unwrap_or_else(|| panic!("{said}")).to_owned()
+        value["code"].as_str().unwrap_or_else(|| panic!("{said}")).to_owned()
     }
 
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
@@ -88,14 +88,16 @@ impl Bench {
         assert!(matches!(out.status.code(), Some(0 | 1 | 3)), "{arguments:?}: {}", text(&out.stderr));
         // A run prints its records first.
         let last = text(&out.stdout).lines().last().unwrap_or_default().to_owned();
-        serde_json::from_str(&last).unwrap_or_else(|_| panic!("{arguments:?}: {last}"))
+        let value: Value = serde_json::from_str(&last).unwrap_or_else(|_| panic!("{arguments:?}: {last}"));
+        assert!(value["schema"].is_string(), "{arguments:?}: {value}");
+        // A list is its items.
+        value.get("items").cloned().unwrap_or(value)
     }
 
     /// The body of the last record of this kind.
     pub(crate) fn last(&self, session: &str, kind: &str) -> Option<Value> {
         let log = self.ok(&["log", "--json", session]);
-        let mut records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let last = records.rfind(|record| record["header"]["kind"] == kind);
+        let last = lines(&log).into_iter().rfind(|record| record["header"]["kind"] == kind);
         last.map(|record| record["body"].clone())
     }
 
@@ -117,7 +119,7 @@ impl Bench {
         let site = sites.as_array().unwrap().iter().find(short);
         match site {
             Some(site) => site["directory"].as_str().unwrap().into(),
-            // Not made yet, or taken away: the session's id names it.
+            // The copy does not exist: its directory is named after the session's id.
             None => {
                 let id = self.json(&["show", &format!("{session}@0")])["session"].as_str().unwrap().to_owned();
                 self.path(".rath/workspaces").join(id).join("files")
@@ -130,97 +132,110 @@ impl Bench {
     }
 }
 
+/// The objects that `--json` printed: one a line, or the items of a list.
+pub(crate) fn lines(text: &str) -> Vec<Value> {
+    let items = |line: &str| -> Vec<Value> {
+        let mut value: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        if let Some(Value::Array(items)) = value.get_mut("items").map(Value::take) {
+            return items;
+        }
+        value.as_object_mut().and_then(|object| object.remove("schema")).unwrap_or_else(|| panic!("no schema: {line}"));
+        vec![value]
+    };
+    text.lines().flat_map(items).collect()
+}
+
 pub(crate) fn has(value: &Value, fields: &[&str]) {
     for field in fields {
         assert!(value.get(field).is_some(), "no {field} in {value}");
     }
 }
 
-/// What was versioned stays versioned, as in git: else `apply` would remove it where it came from.
+/// A versioned file stays versioned, as in git. Otherwise `apply` would remove it from the original directory.
 #[test]
-fn a_file_that_a_command_adds_to_the_ignored_ones_is_not_removed() {
+fn a_versioned_file_that_becomes_ignored_stays_versioned() {
     for on in ["host", "local"] {
         if on == "local" && !crate::local::isolates() {
             continue;
         }
         for how in ["--in", "--in-place"] {
-            let bench = Bench::new();
-            bench.put("work/app.conf", "one\n");
-            let session = bench.ok(&["new", "a try"]);
-            bench.ok(&["place", &session, "--on", on, how, "work"]);
-            bench.sh(
+            let project = TestProject::new();
+            project.put("work/app.conf", "one\n");
+            let session = project.ok(&["new", "a try"]);
+            project.ok(&["place", &session, "--on", on, how, "work"]);
+            project.sh(
                 &session,
                 "echo app.conf > .gitignore; echo evil >> app.conf; echo x > new; echo new >> .gitignore",
             );
-            let changed = bench.last(&session, "tool_finished").unwrap()["changed"].to_string();
+            let changed = project.last(&session, "tool_finished").unwrap()["changed"].to_string();
             assert!(
                 changed.contains("app.conf") && changed.contains(".gitignore") && !changed.contains("new"),
                 "{changed}"
             );
-            assert_eq!(bench.ok(&["cat", &format!("{session}:app.conf")]), "one\nevil", "{on} {how}");
-            // By another process, and once more.
-            bench.sh(&session, "echo more >> app.conf");
-            assert!(!text(&bench.run(&["diff", &session]).stdout).contains("D app.conf"));
+            assert_eq!(project.ok(&["cat", &format!("{session}:app.conf")]), "one\nevil", "{on} {how}");
+            // The same with another process.
+            project.sh(&session, "echo more >> app.conf");
+            assert!(!text(&project.run(&["diff", &session]).stdout).contains("D app.conf"));
             match how {
                 "--in" => {
-                    bench.ok(&["apply", &session]);
-                    assert_eq!(bench.read("work/app.conf"), "one\nevil\nmore\n");
-                    assert!(!bench.path("work/new").exists());
+                    project.ok(&["apply", &session]);
+                    assert_eq!(project.read("work/app.conf"), "one\nevil\nmore\n");
+                    assert!(!project.path("work/new").exists());
                 }
                 _ => {
-                    bench.ok(&["undo", &session]);
-                    bench.ok(&["undo", &session]);
-                    assert_eq!(bench.read("work/app.conf"), "one\n");
-                    assert!(!bench.path("work/.gitignore").exists());
+                    project.ok(&["undo", &session]);
+                    project.ok(&["undo", &session]);
+                    assert_eq!(project.read("work/app.conf"), "one\n");
+                    assert!(!project.path("work/.gitignore").exists());
                 }
             }
-            bench.sound();
+            project.sound();
         }
     }
 }
 
 #[test]
-fn what_is_hidden_is_in_no_version_from_then_on() {
+fn hidden_paths_are_left_out_of_later_versions() {
     for how in ["--in", "--in-place"] {
-        let bench = Bench::new();
-        bench.put("work/a", "one\n");
-        bench.put("work/inner/k", "Zebrowski\n");
-        let before = bench.ok(&["new", "before"]);
-        bench.ok(&["place", &before, "--on", "host", how, "work"]);
-        bench.sh(&before, "true");
-        assert_eq!(bench.ok(&["cat", &format!("{before}:inner/k")]), "Zebrowski");
-        bench.put(".rath/config.toml", "[sandbox]\nhide = [\"work/inner/k\"]\n");
-        // A session that begins then does not have it, nor do its bundle and its copies.
-        let session = bench.ok(&["new", "after"]);
+        let project = TestProject::new();
+        project.put("work/a", "one\n");
+        project.put("work/inner/k", "Zebrowski\n");
+        let before = project.ok(&["new", "before"]);
+        project.ok(&["place", &before, "--on", "host", how, "work"]);
+        project.sh(&before, "true");
+        assert_eq!(project.ok(&["cat", &format!("{before}:inner/k")]), "Zebrowski");
+        project.put(".rath/config.toml", "[sandbox]\nhide = [\"work/inner/k\"]\n");
+        // A session that starts after that does not have the file; nor do its bundle and its copies.
+        let session = project.ok(&["new", "after"]);
         if how == "--in-place" {
-            bench.ok(&["close", &before]);
+            project.ok(&["close", &before]);
         }
-        bench.ok(&["place", &session, "--on", "host", how, "work"]);
-        bench.sh(&session, "echo two >> a");
-        bench.fails(1, &["cat", &format!("{session}:inner/k")]);
-        bench.ok(&["export", &session, "--bundle", "bundle"]);
+        project.ok(&["place", &session, "--on", "host", how, "work"]);
+        project.sh(&session, "echo two >> a");
+        project.fails(2, &["cat", &format!("{session}:inner/k")]);
+        project.ok(&["export", &session, "--bundle", "bundle"]);
         let found =
-            Command::new("grep").args(["-rl", "Zebrowski", "bundle"]).current_dir(bench.root()).output().unwrap();
+            Command::new("grep").args(["-rl", "Zebrowski", "bundle"]).current_dir(project.root()).output().unwrap();
         assert_eq!(text(&found.stdout), "");
         if how == "--in" {
-            // One that had it loses it with its next version, and nothing counts as removed.
-            bench.sh(&before, "echo three >> a");
-            bench.fails(1, &["cat", &format!("{before}:inner/k")]);
-            assert!(!bench.last(&before, "tool_finished").unwrap()["changed"].to_string().contains("inner"));
-            bench.ok(&["apply", &before]);
+            // A session that had the file loses it with its next version, and it does not count as removed.
+            project.sh(&before, "echo three >> a");
+            project.fails(2, &["cat", &format!("{before}:inner/k")]);
+            assert!(!project.last(&before, "tool_finished").unwrap()["changed"].to_string().contains("inner"));
+            project.ok(&["apply", &before]);
         }
-        assert_eq!(bench.read("work/inner/k"), "Zebrowski\n");
-        bench.sound();
+        assert_eq!(project.read("work/inner/k"), "Zebrowski\n");
+        project.sound();
     }
 }
 
 #[test]
-fn every_answer_is_json_with_what_a_script_needs() {
-    let bench = Bench::new();
-    bench.put("work/a", "one\n");
-    let session = bench.ok(&["new", "a try"]);
-    has(&bench.json(&["place", &session, "--on", "host", "--in", "work"]), &["session", "seq", "id"]);
-    let done = bench.json(&["exec", &session, "--", "sh", "-c", "echo out; echo err >&2; echo two >> a; exit 3"]);
+fn every_command_prints_json_with_the_documented_fields() {
+    let project = TestProject::new();
+    project.put("work/a", "one\n");
+    let session = project.ok(&["new", "a try"]);
+    has(&project.json(&["place", &session, "--on", "host", "--in", "work"]), &["session", "seq", "id"]);
+    let done = project.json(&["exec", &session, "--", "sh", "-c", "echo out; echo err >&2; echo two >> a; exit 3"]);
     has(
         &done,
         &["record", "timed_out", "killed", "duration_us", "left_behind", "before", "after", "outside", "isolated"],
@@ -230,58 +245,58 @@ fn every_answer_is_json_with_what_a_script_needs() {
     assert_eq!(done["changed"][0]["path"], "a");
     assert_eq!(done["isolated"], false);
 
-    fs::write(bench.copy(&session).join("by-hand"), "x\n").unwrap();
-    assert_eq!(bench.json(&["save", &session])["changed"][0]["path"], "by-hand");
-    assert_eq!(bench.json(&["save", &session])["record"], Value::Null);
-    let files = bench.json(&["files", &session]);
+    fs::write(project.copy(&session).join("by-hand"), "x\n").unwrap();
+    assert_eq!(project.json(&["save", &session])["changed"][0]["path"], "by-hand");
+    assert_eq!(project.json(&["save", &session])["record"], Value::Null);
+    let files = project.json(&["files", &session]);
     assert_eq!(files["files"][1]["path"], "by-hand");
     assert_eq!(files["files"][1]["node"]["size"], 2);
     has(&files["version"], &["tree"]);
-    let lines = bench.ok(&["--json", "blame", "a", "-S", &session]);
-    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = project.ok(&["--json", "blame", "a", "-S", &session]);
+    let lines = self::lines(&lines);
     assert_eq!((&lines[1]["line"], &lines[1]["text"]), (&2.into(), &"two\n".into()));
     has(&lines[1]["origin"], &["record", "kind", "actor", "time", "what"]);
 
-    let fork = bench.ok(&["fork", &session]);
-    bench.sh(&fork, "echo theirs > a");
-    bench.sh(&session, "echo ours > a");
-    let diff = bench.json(&["diff", &session, &fork]);
+    let fork = project.ok(&["fork", &session]);
+    project.sh(&fork, "echo theirs > a");
+    project.sh(&session, "echo ours > a");
+    let diff = project.json(&["diff", &session, &fork]);
     assert_eq!((&diff["same"], &diff["files"]["stat"][0]["path"]), (&false.into(), &"a".into()));
-    has(&bench.json(&["merge", &session, &fork]), &["session", "seq", "id"]);
-    let open = bench.json(&["conflicts", &session]);
+    has(&project.json(&["merge", &session, &fork]), &["session", "seq", "id"]);
+    let open = project.json(&["conflicts", &session]);
     assert_eq!((&open[0]["path"], &open[0]["kind"]), (&"a".into(), &"content".into()));
     has(&open[0], &["base", "ours", "theirs", "branch"]);
-    assert_eq!(bench.code(&["apply", &session]), "open-conflicts");
-    has(&bench.json(&["resolve", &session, "a", "--theirs"]), &["session", "seq", "id"]);
-    assert_eq!(bench.json(&["conflicts", &session]), Value::Array(Vec::new()));
-    let dry = bench.json(&["apply", &session, "--dry-run"]);
+    assert_eq!(project.code(&["apply", &session]), "open-conflicts");
+    has(&project.json(&["resolve", &session, "a", "--theirs"]), &["session", "seq", "id"]);
+    assert_eq!(project.json(&["conflicts", &session]), Value::Array(Vec::new()));
+    let dry = project.json(&["apply", &session, "--dry-run"]);
     assert_eq!((&dry["dry_run"], &dry["record"]), (&true.into(), &Value::Null));
-    let applied = bench.json(&["apply", &session]);
+    let applied = project.json(&["apply", &session]);
     has(&applied, &["record", "directory", "already"]);
     assert_eq!(applied["changed"].as_array().unwrap().len(), 2);
-    assert_eq!(bench.read("work/a"), "theirs\n");
+    assert_eq!(project.read("work/a"), "theirs\n");
 
-    let undone = bench.json(&["undo", &session]);
+    let undone = project.json(&["undo", &session]);
     has(&undone, &["record", "changed", "outside", "kept", "undone"]);
     has(&undone["undone"], &["record", "what"]);
-    assert_eq!(bench.json(&["restore", &format!("{session}@2")])["undone"], Value::Null);
-    let sites = bench.json(&["sandbox", "ls"]);
+    assert_eq!(project.json(&["restore", &format!("{session}@2")])["undone"], Value::Null);
+    let sites = project.json(&["sandbox", "ls"]);
     has(&sites[0], &["session", "placement", "directory", "copy", "exists", "bytes", "closed"]);
-    has(&bench.json(&["sandbox", "prune", "--all", "--dry-run"]), &["removed", "bytes", "kept"]);
-    has(&bench.json(&["gc", "--dry-run"]), &["dead", "live"]);
-    bench.sound();
+    has(&project.json(&["sandbox", "prune", "--all", "--dry-run"]), &["removed", "bytes", "kept"]);
+    has(&project.json(&["gc", "--dry-run"]), &["dead", "live"]);
+    project.sound();
 }
 
 #[test]
 fn exit_codes_say_what_happened() {
-    let bench = Bench::new();
-    bench.put("work/a", "one\n");
-    let session = bench.copied();
-    bench.ok(&["exec", &session, "--", "true"]);
-    bench.fails(1, &["exec", &session, "--", "false"]);
-    assert!(bench.fails(1, &["exec", &session, "-c", "--", "kill -9 $$"]).contains("signal 9"));
-    assert!(bench.fails(1, &["exec", &session, "--timeout", "100ms", "--", "sleep", "60"]).contains("timed out"));
-    let finished = bench.last(&session, "tool_finished").unwrap();
+    let project = TestProject::new();
+    project.put("work/a", "one\n");
+    let session = project.copied();
+    project.ok(&["exec", &session, "--", "true"]);
+    project.fails(1, &["exec", &session, "--", "false"]);
+    assert!(project.fails(1, &["exec", &session, "-c", "--", "kill -9 $$"]).contains("signal 9"));
+    assert!(project.fails(1, &["exec", &session, "--timeout", "100ms", "--", "sleep", "60"]).contains("timed out"));
+    let finished = project.last(&session, "tool_finished").unwrap();
     assert_eq!(finished["outcome"], "timed_out");
     for wrong in [
         &["exec", &session][..],
@@ -295,48 +310,48 @@ fn exit_codes_say_what_happened() {
         &["restore", "@99"],
         &["resolve", &session, "a"],
         &["resolve", &session, "a", "--ours", "--theirs"],
-        &["cat", "a"],
+        &["cat", "nowhere"],
         &["files", "0123456789abcdef"],
         &["blame", "a", "-S", "nobody"],
     ] {
-        bench.fails(2, wrong);
+        project.fails(2, wrong);
     }
-    let elsewhere = bench.ok(&["new", "works nowhere"]);
+    let elsewhere = project.ok(&["new", "works nowhere"]);
     for arguments in [
         &["exec", &elsewhere, "--", "true"][..],
         &["save", &elsewhere],
         &["apply", &elsewhere],
         &["restore", &elsewhere],
     ] {
-        assert_eq!(bench.code(arguments), "not-placed", "{arguments:?}");
+        assert_eq!(project.code(arguments), "not-placed", "{arguments:?}");
     }
-    assert_eq!(bench.code(&["undo", &elsewhere]), "nothing-to-undo");
-    bench.fails(2, &["files", &elsewhere]);
-    assert_eq!(bench.code(&["resolve", &session, "a", "--ours"]), "no-conflict");
-    assert!(bench.fails(1, &["cat", &format!("{session}:nowhere")]).contains("rath files"));
-    assert!(bench.fails(1, &["blame", "nowhere", "-S", &session]).contains("nowhere"));
-    assert!(bench.fails(1, &["blame", "a:9", "-S", &session]).contains("lines 1 to 1"));
-    bench.ok(&["diff", &session, &format!("{session}@2"), "--stat"]);
-    bench.sh(&session, "echo two > a");
-    bench.fails(3, &["diff", &session, &format!("{session}@2"), "--stat"]);
-    bench.sound();
+    assert_eq!(project.code(&["undo", &elsewhere]), "nothing-to-undo");
+    project.fails(2, &["files", &elsewhere]);
+    assert_eq!(project.code(&["resolve", &session, "a", "--ours"]), "no-conflict");
+    assert!(project.fails(2, &["cat", &format!("{session}:nowhere")]).contains("rath file ls"));
+    assert!(project.fails(2, &["blame", "nowhere", "-S", &session]).contains("nowhere"));
+    assert!(project.fails(1, &["blame", "a:9", "-S", &session]).contains("lines 1 to 1"));
+    project.ok(&["diff", &session, &format!("{session}@2"), "--stat"]);
+    project.sh(&session, "echo two > a");
+    project.fails(3, &["diff", &session, &format!("{session}@2"), "--stat"]);
+    project.sound();
 }
 
 #[test]
-fn places_that_cannot_be_are_refused() {
-    let bench = Bench::new();
-    let session = bench.ok(&["new", "a try"]);
-    assert_eq!(bench.code(&["place", &session, "--on", "host", "--in", "nowhere"]), "no-directory");
-    bench.put("file", "");
-    assert_eq!(bench.code(&["place", &session, "--on", "host", "--in", "file"]), "no-directory");
-    let said = bench.fails(1, &["place", &session, "--on", "elsewhere", "--in", "work"]);
+fn invalid_workspaces_are_refused() {
+    let project = TestProject::new();
+    let session = project.ok(&["new", "a try"]);
+    assert_eq!(project.code(&["place", &session, "--on", "host", "--in", "nowhere"]), "no-directory");
+    project.put("file", "");
+    assert_eq!(project.code(&["place", &session, "--on", "host", "--in", "file"]), "no-directory");
+    let said = project.fails(1, &["place", &session, "--on", "elsewhere", "--in", "work"]);
     assert!(said.contains("local") && said.contains("host"), "{said}");
-    let said = bench.fails(1, &["exec", &session, "--on", "nonsense", "--", "true"]);
+    let said = project.fails(1, &["exec", &session, "--on", "nonsense", "--", "true"]);
     assert!(said.contains("nonsense"), "{said}");
 
-    let home = bench.path("home/ada");
+    let home = project.path("home/ada");
     fs::create_dir_all(&home).unwrap();
-    let at_home = |arguments: &[&str]| command(bench.root(), arguments).env("HOME", &home).output().unwrap();
+    let at_home = |arguments: &[&str]| command(project.root(), arguments).env("HOME", &home).output().unwrap();
     for how in ["--in", "--in-place"] {
         for dir in ["/", "home/ada", "home"] {
             let out = at_home(&["place", &session, "--on", "host", how, dir]);
@@ -344,7 +359,7 @@ fn places_that_cannot_be_are_refused() {
             assert!(text(&out.stderr).contains("protected-directory"), "{}", text(&out.stderr));
         }
     }
-    // Allowed once, it needs no saying again.
+    // The flag is needed only once.
     let out =
         at_home(&["exec", &session, "--on", "host", "--in-place", "home/ada", "--anywhere", "-c", "--", "echo 1 > a"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
@@ -356,34 +371,34 @@ fn places_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_backend_said_again_does_not_move_the_session() {
-    let bench = Bench::new();
-    bench.put("work/a", "one\n");
-    let session = bench.ok(&["new", "a try"]);
-    bench.ok(&["exec", &session, "--on", "host", "--in", "work", "-c", "--", "echo two > a"]);
-    bench.ok(&["exec", &session, "--on", "host", "--", "true"]);
-    bench.ok(&["exec", &session, "--on", "host", "--in", "work/../work", "--", "true"]);
-    bench.ok(&["apply", &session]);
-    assert_eq!(bench.read("work/a"), "two\n");
+fn setting_the_same_backend_again_changes_nothing() {
+    let project = TestProject::new();
+    project.put("work/a", "one\n");
+    let session = project.ok(&["new", "a try"]);
+    project.ok(&["exec", &session, "--on", "host", "--in", "work", "-c", "--", "echo two > a"]);
+    project.ok(&["exec", &session, "--on", "host", "--", "true"]);
+    project.ok(&["exec", &session, "--on", "host", "--in", "work/../work", "--", "true"]);
+    project.ok(&["apply", &session]);
+    assert_eq!(project.read("work/a"), "two\n");
 }
 
 #[test]
-fn a_record_behind_a_fork_is_restored_where_one_asks() {
-    let bench = Bench::new();
-    bench.put("work/a", "one\n");
-    let session = bench.copied();
-    bench.sh(&session, "echo two > a");
-    let fork = bench.ok(&["fork", &session]);
-    bench.sh(&fork, "echo three > a");
-    // Back through the fork point, to what the parent had first.
-    bench.ok(&["restore", &format!("{fork}@~7")]);
-    assert_eq!(bench.ok(&["cat", &format!("{fork}:a")]), "one");
-    assert_eq!(bench.ok(&["cat", &format!("{session}:a")]), "two");
+fn a_record_before_the_fork_point_is_restored_in_the_fork() {
+    let project = TestProject::new();
+    project.put("work/a", "one\n");
+    let session = project.copied();
+    project.sh(&session, "echo two > a");
+    let fork = project.ok(&["fork", &session]);
+    project.sh(&fork, "echo three > a");
+    // Restoring goes back through the fork point to the parent's first files.
+    project.ok(&["restore", &format!("{fork}@~7")]);
+    assert_eq!(project.ok(&["cat", &format!("{fork}:a")]), "one");
+    assert_eq!(project.ok(&["cat", &format!("{session}:a")]), "two");
 }
 
 #[test]
-fn names_and_outputs_cannot_play_with_the_terminal() {
-    let bench = Bench::new();
+fn file_names_and_output_cannot_control_the_terminal() {
+    let project = TestProject::new();
     let evil: Vec<OsString> = [
         &b"new\nline"[..],
         b"\x1b]0;PWNED\x07",
@@ -397,13 +412,13 @@ fn names_and_outputs_cannot_play_with_the_terminal() {
     .map(|name| OsStr::from_bytes(name).to_owned())
     .collect();
     for name in &evil {
-        fs::write(bench.path("work").join(name), "one\n").unwrap();
+        fs::write(project.path("work").join(name), "one\n").unwrap();
     }
-    let session = bench.copied();
+    let session = project.copied();
     let mut shown = Vec::new();
     let mut show = |arguments: &[&OsStr]| {
         let arguments = [&["--color", "always"].map(OsStr::new)[..], arguments].concat();
-        let out = bench.run(&arguments);
+        let out = project.run(&arguments);
         for stream in [out.stdout, out.stderr] {
             let stream = String::from_utf8(stream).unwrap_or_else(|_| panic!("{arguments:?} is not text"));
             let raw = ["\u{1b}]", "\u{1b}[2J", "\u{7}", "\u{202e}", "new\nline"];
@@ -413,7 +428,7 @@ fn names_and_outputs_cannot_play_with_the_terminal() {
     };
     let words =
         |line: &str| line.split(' ').map(|word| OsString::from(word.replace('%', &session))).collect::<Vec<_>>();
-    let fork = bench.ok(&["fork", &session]);
+    let fork = project.ok(&["fork", &session]);
     for line in [
         "files %",
         "files % --long",
@@ -430,31 +445,31 @@ fn names_and_outputs_cannot_play_with_the_terminal() {
         let line = words(line);
         show(&line.iter().map(OsString::as_os_str).collect::<Vec<_>>());
     }
-    bench.sh(&fork, "for name in * ; do echo three > \"./$name\"; done");
-    bench.sh(&session, "for name in * ; do echo two > \"./$name\"; done");
+    project.sh(&fork, "for name in * ; do echo three > \"./$name\"; done");
+    project.sh(&session, "for name in * ; do echo two > \"./$name\"; done");
     show(&["merge", &session, &fork].map(OsStr::new));
     show(&["conflicts", &session].map(OsStr::new));
     show(&["apply", &session].map(OsStr::new));
     for name in &evil {
-        // What a person sees, a person can decide.
+        // The escaped path can be resolved.
         show(&[OsStr::new("conflicts"), OsStr::new(&session), OsStr::new("--"), name]);
         let arguments = [OsStr::new("resolve"), OsStr::new(&session), OsStr::new("--theirs"), OsStr::new("--"), name];
-        bench.ok(&arguments);
+        project.ok(&arguments);
         show(&[OsStr::new("blame"), OsStr::new("-S"), OsStr::new(&session), OsStr::new("--"), name]);
         let path = [format!("{session}:").as_bytes(), name.as_bytes()].concat();
-        assert_eq!(bench.ok(&[OsStr::new("cat"), OsStr::from_bytes(&path)]), "three");
+        assert_eq!(project.ok(&[OsStr::new("cat"), OsStr::from_bytes(&path)]), "three");
     }
-    fs::write(bench.path("work").join(&evil[1]), "mine\n").unwrap();
+    fs::write(project.path("work").join(&evil[1]), "mine\n").unwrap();
     show(&["apply", &session].map(OsStr::new));
-    fs::write(bench.copy(&session).join(&evil[3]), "mine\n").unwrap();
+    fs::write(project.copy(&session).join(&evil[3]), "mine\n").unwrap();
     show(&["undo", &session].map(OsStr::new));
     show(&["exec", &session, "--", "\u{1b}]0;PWNED\u{7}"].map(OsStr::new));
     show(&["place", &session, "--on", "\u{1b}]0;PWNED\u{7}"].map(OsStr::new));
 
-    // So with the directory itself.
-    let home = bench.path("work").join(&evil[1]).with_extension("d");
+    // The same for the directory itself.
+    let home = project.path("work").join(&evil[1]).with_extension("d");
     fs::create_dir(&home).unwrap();
-    let other = bench.ok(&["new", "there"]);
+    let other = project.ok(&["new", "there"]);
     let place = ["place", &other, "--on", "host", "--in-place"].map(OsStr::new);
     show(&[&place[..], &[home.as_os_str()]].concat());
     show(&["sandbox", "ls"].map(OsStr::new));
@@ -467,10 +482,10 @@ fn names_and_outputs_cannot_play_with_the_terminal() {
 
 #[test]
 fn secrets_stay_with_their_owner() {
-    let bench = Bench::new();
-    let session = bench.copied();
+    let project = TestProject::new();
+    let session = project.copied();
     let run = |arguments: &[&str]| {
-        let out = command(bench.root(), arguments).env("API_KEY", "hunter2").env("AWS_SECRET", "hunter2").output();
+        let out = command(project.root(), arguments).env("API_KEY", "hunter2").env("AWS_SECRET", "hunter2").output();
         let out = out.unwrap();
         assert!(out.status.success(), "{}", text(&out.stderr));
         text(&out.stdout)
@@ -479,43 +494,43 @@ fn secrets_stay_with_their_owner() {
     assert!(seen.contains("PATH=") && !seen.contains("hunter2") && !seen.contains("API_KEY"), "{seen}");
     run(&["exec", &session, "--pass-env", "API_KEY", "-c", "--", "test ${#API_KEY} = 7"]);
     run(&["exec", &session, "--env", "TOKEN=hunter3", "-c", "--", "test ${#TOKEN} = 7"]);
-    let said = bench.fails(1, &["exec", &session, "--pass-env", "NOT_THERE", "--", "true"]);
+    let said = project.fails(1, &["exec", &session, "--pass-env", "NOT_THERE", "--", "true"]);
     assert!(said.contains("NOT_THERE"), "{said}");
-    let log = bench.ok(&["log", &session, "--raw"]);
+    let log = project.ok(&["log", &session, "--raw"]);
     assert!(!log.contains("hunter"), "{log}");
-    assert!(bench.last(&session, "tool_started").unwrap()["arguments"].to_string().contains("TOKEN"));
+    assert!(project.last(&session, "tool_started").unwrap()["arguments"].to_string().contains("TOKEN"));
 }
 
 #[test]
-fn outputs_of_any_kind_are_kept_and_cuts_show() {
-    let bench = Bench::new();
-    let session = bench.copied();
-    let out = bench.run(&["exec", &session, "-c", "--", "printf '\\377\\000\\001'"]);
+fn output_of_any_kind_is_kept_and_truncation_is_shown() {
+    let project = TestProject::new();
+    let session = project.copied();
+    let out = project.run(&["exec", &session, "-c", "--", "printf '\\377\\000\\001'"]);
     assert_eq!(out.stdout, b"\xff\0\x01");
-    let finished = bench.last(&session, "tool_finished").unwrap();
+    let finished = project.last(&session, "tool_finished").unwrap();
     assert_eq!(finished["output"][0]["blob"]["bytes"], 3);
 
     let long = "head -c 20000000 /dev/zero | tr '\\0' x";
-    let out = bench.run(&["exec", &session, "-c", "--", long]);
+    let out = project.run(&["exec", &session, "-c", "--", long]);
     assert!(out.status.success());
     let said = text(&out.stderr);
     assert!(said.contains("20 MB"), "{said}");
-    let finished = bench.last(&session, "tool_finished").unwrap();
+    let finished = project.last(&session, "tool_finished").unwrap();
     assert_eq!(finished["output"][0]["cut_from"], 20_000_000);
-    let done = bench.json(&["exec", &session, "-c", "--", long]);
+    let done = project.json(&["exec", &session, "-c", "--", long]);
     assert_eq!(done["stdout_bytes"], 20_000_000);
     assert_eq!(done["stdout_cut"], true);
     assert_eq!(done["stdout"].as_str().unwrap().len(), 16 << 20);
 
-    // Somebody who stops reading does not stop the command.
-    let mut child = command(bench.root(), &["exec", &session, "-c", "--", "yes | head -c 3000000; echo 1 > done"]);
+    // A closed pipe does not stop the command.
+    let mut child = command(project.root(), &["exec", &session, "-c", "--", "yes | head -c 3000000; echo 1 > done"]);
     let mut child = child.spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
-    assert_eq!(bench.ok(&["cat", &format!("{session}:done")]), "1");
+    assert_eq!(project.ok(&["cat", &format!("{session}:done")]), "1");
     for arguments in [&["cat", &format!("{session}:big")][..], &["files", &session], &["log", &session]] {
-        bench.sh(&session, "yes | head -c 3000000 > big");
-        let mut child = command(bench.root(), arguments).spawn().unwrap();
+        project.sh(&session, "yes | head -c 3000000 > big");
+        let mut child = command(project.root(), arguments).spawn().unwrap();
         drop(child.stdout.take());
         let out = child.wait_with_output().unwrap();
         assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
@@ -523,23 +538,23 @@ fn outputs_of_any_kind_are_kept_and_cuts_show() {
 }
 
 #[test]
-fn a_program_that_is_not_there_ends_the_call_not_the_session() {
-    let bench = Bench::new();
-    bench.put("work/sub/a", "one\n");
-    let session = bench.copied();
-    let said = bench.fails(1, &["exec", &session, "--", "no-such-program"]);
+fn a_missing_program_fails_the_call_and_not_the_session() {
+    let project = TestProject::new();
+    project.put("work/sub/a", "one\n");
+    let session = project.copied();
+    let said = project.fails(1, &["exec", &session, "--", "no-such-program"]);
     assert!(said.contains("no-such-program"), "{said}");
-    bench.fails(1, &["exec", &session, "--", "sub"]);
-    bench.fails(1, &["exec", &session, "--cwd", "nowhere", "--", "true"]);
-    bench.fails(1, &["exec", &session, "--cwd", "../..", "--", "true"]);
-    let finished = bench.last(&session, "tool_finished").unwrap();
+    project.fails(1, &["exec", &session, "--", "sub"]);
+    project.fails(1, &["exec", &session, "--cwd", "nowhere", "--", "true"]);
+    project.fails(1, &["exec", &session, "--cwd", "../..", "--", "true"]);
+    let finished = project.last(&session, "tool_finished").unwrap();
     assert_eq!(finished["outcome"], "failed");
-    assert_eq!(bench.ok(&["exec", &session, "--cwd", "sub", "--", "cat", "a"]), "one");
-    let mut child = command(bench.root(), &["exec", &session, "--stdin", "--", "wc", "-c"]);
+    assert_eq!(project.ok(&["exec", &session, "--cwd", "sub", "--", "cat", "a"]), "one");
+    let mut child = command(project.root(), &["exec", &session, "--stdin", "--", "wc", "-c"]);
     let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&vec![b'x'; 300_000]).unwrap();
     assert_eq!(text(&child.wait_with_output().unwrap().stdout).trim(), "300000");
-    bench.sound();
+    project.sound();
 }
 
 pub(crate) fn wait_for(path: &Path, child: &mut Child) {
@@ -551,113 +566,113 @@ pub(crate) fn wait_for(path: &Path, child: &mut Child) {
 
 #[test]
 fn an_interrupt_stops_the_command_and_is_recorded() {
-    let bench = Bench::new();
-    let session = bench.copied();
+    let project = TestProject::new();
+    let session = project.copied();
     for signal in ["-INT", "-TERM"] {
-        bench.sh(&session, "rm -f begun");
-        let begun = bench.copy(&session).join("begun");
+        project.sh(&session, "rm -f begun");
+        let begun = project.copy(&session).join("begun");
         let line = "echo 1 > begun; sleep 600 & sleep 600";
-        let mut child = command(bench.root(), &["exec", &session, "-c", "--", line]).spawn().unwrap();
+        let mut child = command(project.root(), &["exec", &session, "-c", "--", line]).spawn().unwrap();
         wait_for(&begun, &mut child);
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
         let out = child.wait_with_output().unwrap();
         assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
         assert!(text(&out.stderr).contains("stopped"), "{}", text(&out.stderr));
-        let finished = bench.last(&session, "tool_finished").unwrap();
+        let finished = project.last(&session, "tool_finished").unwrap();
         assert_eq!(finished["outcome"], "cancelled");
         assert_eq!(finished["changed"]["paths"][0]["path"], "begun");
     }
-    bench.ok(&["exec", &session, "--", "true"]);
+    project.ok(&["exec", &session, "--", "true"]);
 }
 
 #[test]
 fn one_process_at_a_time_works_in_a_directory() {
-    let bench = Bench::new();
-    bench.put("work/a", "one\n");
-    let (one, two) = (bench.ok(&["new", "one"]), bench.ok(&["new", "two"]));
+    let project = TestProject::new();
+    project.put("work/a", "one\n");
+    let (one, two) = (project.ok(&["new", "one"]), project.ok(&["new", "two"]));
     for session in [&one, &two] {
-        bench.ok(&["place", session, "--on", "host", "--in-place", "work"]);
+        project.ok(&["place", session, "--on", "host", "--in-place", "work"]);
     }
     let line = "echo 1 > begun; while [ ! -e stop ]; do sleep 0.02; done; rm stop begun; echo two > a";
-    let mut child = command(bench.root(), &["exec", &one, "-c", "--", line]).spawn().unwrap();
-    wait_for(&bench.path("work/begun"), &mut child);
-    assert_eq!(bench.code(&["exec", &two, "--", "true"]), "workspace-busy");
-    assert_eq!(bench.code(&["exec", &one, "--", "true"]), "session-held");
-    bench.put("work/stop", "");
+    let mut child = command(project.root(), &["exec", &one, "-c", "--", line]).spawn().unwrap();
+    wait_for(&project.path("work/begun"), &mut child);
+    assert_eq!(project.code(&["exec", &two, "--", "true"]), "workspace-busy");
+    assert_eq!(project.code(&["exec", &one, "--", "true"]), "session-held");
+    project.put("work/stop", "");
     assert!(child.wait().unwrap().success());
-    let done = bench.json(&["exec", &two, "--", "true"]);
+    let done = project.json(&["exec", &two, "--", "true"]);
     assert_eq!(done["outside"][0]["path"], "a");
-    let said = bench.fails(1, &["undo", &one, "-n", "2"]);
+    let said = project.fails(1, &["undo", &one, "-n", "2"]);
     assert!(said.contains("nothing"), "{said}");
 }
 
 #[test]
-fn directories_that_are_gone_or_closed_to_us() {
-    let bench = Bench::new();
-    bench.put("work/a", "one\n");
-    let session = bench.copied();
-    bench.sh(&session, "echo two > a");
-    fs::remove_dir_all(bench.copy(&session)).unwrap();
-    let done = bench.json(&["exec", &session, "--", "cat", "a"]);
+fn missing_and_unreadable_directories_are_reported() {
+    let project = TestProject::new();
+    project.put("work/a", "one\n");
+    let session = project.copied();
+    project.sh(&session, "echo two > a");
+    fs::remove_dir_all(project.copy(&session)).unwrap();
+    let done = project.json(&["exec", &session, "--", "cat", "a"]);
     assert_eq!((&done["stdout"], &done["outside"]), (&"two\n".into(), &Value::Array(Vec::new())));
-    assert!(bench.last(&session, "sandbox_lost").is_some());
+    assert!(project.last(&session, "sandbox_lost").is_some());
 
-    let there = bench.ok(&["new", "there"]);
-    bench.ok(&["place", &there, "--on", "host", "--in-place", "work"]);
-    fs::set_permissions(bench.path("work"), fs::Permissions::from_mode(0o555)).unwrap();
-    let status = bench.run(&["exec", &there, "-c", "--", "echo x > b"]).status.code();
+    let there = project.ok(&["new", "there"]);
+    project.ok(&["place", &there, "--on", "host", "--in-place", "work"]);
+    fs::set_permissions(project.path("work"), fs::Permissions::from_mode(0o555)).unwrap();
+    let status = project.run(&["exec", &there, "-c", "--", "echo x > b"]).status.code();
     assert!(matches!(status, Some(0 | 1)));
-    let status = bench.run(&["undo", &there]).status.code();
+    let status = project.run(&["undo", &there]).status.code();
     assert!(matches!(status, Some(0 | 1)));
-    fs::set_permissions(bench.path("work"), fs::Permissions::from_mode(0o755)).unwrap();
-    bench.ok(&["exec", &there, "--", "true"]);
-    fs::remove_dir_all(bench.path("work")).unwrap();
+    fs::set_permissions(project.path("work"), fs::Permissions::from_mode(0o755)).unwrap();
+    project.ok(&["exec", &there, "--", "true"]);
+    fs::remove_dir_all(project.path("work")).unwrap();
     for arguments in
         [&["exec", &there, "--", "true"][..], &["restore", &there], &["save", &there], &["apply", &session]]
     {
-        assert_eq!(bench.code(arguments), "no-directory", "{arguments:?}");
+        assert_eq!(project.code(arguments), "no-directory", "{arguments:?}");
     }
-    assert_eq!(bench.ok(&["cat", &format!("{there}:a")]), "one");
-    fs::create_dir(bench.path("work")).unwrap();
-    bench.ok(&["restore", &there, "--over"]);
-    assert_eq!(bench.read("work/a"), "one\n");
-    bench.sound();
+    assert_eq!(project.ok(&["cat", &format!("{there}:a")]), "one");
+    fs::create_dir(project.path("work")).unwrap();
+    project.ok(&["restore", &there, "--over"]);
+    assert_eq!(project.read("work/a"), "one\n");
+    project.sound();
 }
 
 #[test]
-fn a_patch_makes_the_sessions_files_of_the_origin() {
+fn a_patch_turns_the_original_files_into_the_sessions_files() {
     if Command::new("git").arg("--version").output().is_err() {
         rath_testkit::Requirement::Git.skip("git is not installed");
         return;
     }
-    let bench = Bench::new();
+    let project = TestProject::new();
     let numbers: String = (0..60).map(|line| format!("{line}\n")).collect();
     for name in
         ["plain", "with space", "gone", "tool.sh", "dir/deep/x", "na\u{ef}ve", "tab\there", "new\nline", "\"q\""]
     {
-        bench.put(&format!("work/{name}"), &numbers);
+        project.put(&format!("work/{name}"), &numbers);
     }
-    bench.put("work/no newline", "one\ntwo");
-    bench.put("work/empty", "");
-    std::os::unix::fs::symlink("plain", bench.path("work/link")).unwrap();
-    let session = bench.copied();
-    bench.sh(
+    project.put("work/no newline", "one\ntwo");
+    project.put("work/empty", "");
+    std::os::unix::fs::symlink("plain", project.path("work/link")).unwrap();
+    let session = project.copied();
+    project.sh(
         &session,
         r#"for name in plain "with space" na*ve tab*here new*line '"q"' dir/deep/x; do
              sed -e 5d -e '20s/$/ more/' -e '40a new' "$name" > t && cat t > "$name"; done; rm t gone
            printf 'one\nthree' > "no newline"; rm empty; : > also-empty; chmod +x tool.sh
            ln -sf dir link; mkdir -p other/dir; echo new > other/dir/file; mv dir/deep/x dir/moved; rmdir dir/deep"#,
     );
-    let patch = bench.run(&["diff", &format!("{session}@2"), &session, "--patch"]);
+    let patch = project.run(&["diff", &format!("{session}@2"), &session, "--patch"]);
     assert_eq!(patch.status.code(), Some(3));
-    fs::write(bench.path("patch"), patch.stdout).unwrap();
-    let out = Command::new("git").args(["apply", "../patch"]).current_dir(bench.path("work")).output().unwrap();
+    fs::write(project.path("patch"), patch.stdout).unwrap();
+    let out = Command::new("git").args(["apply", "../patch"]).current_dir(project.path("work")).output().unwrap();
     assert!(out.status.success(), "{}", text(&out.stderr));
-    let again = bench.ok(&["new", "as patched"]);
-    bench.ok(&["place", &again, "--on", "host", "--in", "work"]);
-    let (one, two) = (bench.json(&["files", &session]), bench.json(&["files", &again]));
+    let again = project.ok(&["new", "as patched"]);
+    project.ok(&["place", &again, "--on", "host", "--in", "work"]);
+    let (one, two) = (project.json(&["files", &session]), project.json(&["files", &again]));
     assert_eq!(one["files"], two["files"]);
-    bench.ok(&["diff", &session, &again, "--stat"]);
-    // And so does `apply`: there is nothing left to bring.
-    assert_eq!(bench.json(&["apply", &session])["changed"], Value::Array(Vec::new()));
+    project.ok(&["diff", &session, &again, "--stat"]);
+    // `apply` finds no changes either.
+    assert_eq!(project.json(&["apply", &session])["changed"], Value::Array(Vec::new()));
 }

@@ -2,34 +2,35 @@ mod reach;
 mod unfinished;
 
 use anyhow::Result;
+use rath::Point;
+use rath::embedded::SearchHealth;
 use rath::sandbox::{Diagnosis, Local};
-use rath::{Point, SearchHealth};
-use rath_audit::bundle::CutShort;
-use rath_audit::care::Care;
+use rath_audit::admin::StoreAdmin;
+use rath_audit::bundle::PartialImport;
 use serde::Serialize;
 use serde_json::json;
 
-use self::reach::Reach;
+use self::reach::ProviderChecks;
 use self::unfinished::Unfinished;
 use super::Answer;
 use crate::output::{self, Page, bytes, style};
 use crate::settings::Settings;
 use crate::space;
 
-/// Look at the store's health, at what this machine can isolate, and at the providers: what is wrong, what to do
+/// Check the store, the sandbox and the providers
 ///
-/// Every provider whose key is at hand is asked which models it offers, and servers on this machine. Of the store: sizes,
-/// how far its indexes lag, work that stopped and nobody holds, erasures and imports that did not come to their end, files that do
-/// not belong there. Exit code 3 when something is wrong.
+/// Asks every provider that has a key, and servers on this machine, for their models. Of the store it reports sizes, how far the
+/// indexes lag behind, unfinished runs, erasures and imports, and files that do not belong there. Exits with code 3 if something
+/// is wrong.
 #[derive(clap::Args)]
 pub(crate) struct Doctor {
-    /// Walk all versions and say what takes the room in the packs
+    /// Also break down the disk use of the packs (reads all versions)
     #[arg(long)]
     space: bool,
-    /// Do not ask the providers
+    /// Do not contact the providers
     #[arg(long)]
     offline: bool,
-    /// Make the indexes anew from the records: those of words and of record ids
+    /// Rebuild the search index and the record id index from the records
     #[arg(long)]
     reindex: bool,
 }
@@ -42,7 +43,7 @@ impl Doctor {
         let machine = Machine::look();
         let reach = match self.offline {
             true => None,
-            false => Some(Reach::look(settings).await?),
+            false => Some(ProviderChecks::run(settings).await?),
         };
         let out_of_reach = reach.as_ref().is_some_and(|reach| !reach.is_well());
         let store = settings.find_store();
@@ -50,14 +51,17 @@ impl Doctor {
             let closed = store.err();
             match settings.json {
                 true if closed.is_some() => {}
-                true => output::json(&json!({ "sandbox": machine, "providers": reach, "well": !out_of_reach }))?,
+                true => output::json(
+                    "rath.doctor/1",
+                    &json!({ "sandbox": machine, "providers": reach, "well": !out_of_reach }),
+                )?,
                 false => {
                     let mut page = Page::default();
                     machine.describe(&mut page);
                     reach.iter().for_each(|reach| reach.describe(&mut page));
                     page.show(settings)?;
                     if closed.is_none() {
-                        output::remark("there is no store here; `rath init` makes one");
+                        output::remark("no store found here; create one with `rath init`");
                     }
                 }
             }
@@ -69,18 +73,18 @@ impl Doctor {
         };
         let health = settings.embedded()?.health()?;
         let progress = output::spinner(settings);
-        let unfinished = Unfinished::look(&settings.store()?, &mut |sessions| progress.set_position(sessions)).await?;
+        let unfinished = Unfinished::find(&settings.store()?, &mut |sessions| progress.set_position(sessions)).await?;
         progress.finish_and_clear();
-        let erasing = match Care::new(settings.embedded()?, settings.actor()).unfinished().await {
+        let erasing = match StoreAdmin::new(settings.embedded()?, settings.actor()).unfinished().await {
             Ok(erasing) if erasing.is_empty() => None,
-            Ok(erasing) => Some(super::erase::unfinished(erasing.len() as u64)),
+            Ok(erasing) => Some(super::store::unfinished(erasing.len() as u64)),
             Err(error) => Some(error.to_string()),
         };
-        let cut_short = CutShort::of(&settings.store()?).await.unwrap_or_default();
+        let cut_short = PartialImport::of(&settings.store()?).await.unwrap_or_default();
         let lost: Vec<_> =
             health.packs.iter().filter(|pack| pack.bytes.is_none_or(|bytes| bytes < pack.indexed)).collect();
         let closed: Vec<_> = health.packs.iter().filter(|pack| pack.unreadable.is_some()).collect();
-        let is_full = health.room.is_some_and(|room| room < ROOM);
+        let is_full = health.free_disk.is_some_and(|free| free < MIN_FREE_DISK);
         let damaged = !health.damage.is_empty() || !lost.is_empty() || !unfinished.unreadable.is_empty();
         let unwell = erasing.is_some() || !cut_short.is_empty() || is_full || !closed.is_empty();
         let sick = damaged || unwell || !health.search.damage.is_empty();
@@ -99,7 +103,7 @@ impl Doctor {
             if self.space {
                 value["space"] = serde_json::to_value(settings.embedded()?.collect(true, &mut |_| {})?)?;
             }
-            output::json(&value)?;
+            output::json("rath.doctor/1", &value)?;
             return Ok(if sick || out_of_reach { Answer::No } else { Answer::Yes });
         }
         let mut page = Page::default();
@@ -129,16 +133,19 @@ impl Doctor {
             let name = settings.shown(&unfinished);
             row(
                 "restore",
-                format!("{} one in {name} was interrupted; the next command there ends it", style::label("!")),
+                format!(
+                    "{} a restore in {name} was interrupted; the next command in that workspace finishes it",
+                    style::label("!")
+                ),
             );
         }
         for backup in &health.backups {
             let (name, format) = (settings.shown(&backup.path), backup.format);
-            let when = "delete it when `rath verify` finds the store sound: it still has what was erased since";
-            row("backup", format!("{name}, {}: the database of format {format}; {when}", bytes(backup.bytes)));
+            let when = "delete it after `rath verify` succeeds; it still contains data that was erased since";
+            row("backup", format!("{name}, {}: database of format {format}; {when}", bytes(backup.bytes)));
         }
         if let Some(quota) = settings.config()?.workspace.quota {
-            let held = space::held(&path);
+            let held = space::store_bytes(&path);
             let over = if held > quota { style::bad("over") } else { style::good("within") };
             row("quota", format!("{} of {}: {over}", bytes(held), bytes(quota)));
         }
@@ -147,55 +154,65 @@ impl Doctor {
             let other = garbage.live_bytes - garbage.version_bytes;
             row("  versions", bytes(garbage.version_bytes));
             row("  contents", bytes(other));
-            row("  unnamed", format!("{}; `rath gc` gives it back", bytes(garbage.dead_bytes)));
+            row("  unused", format!("{}; free it with `rath store gc`", bytes(garbage.dead_bytes)));
         }
         row(
             "id index",
             match health.ids_behind {
                 0 => "up to date".into(),
-                behind => format!("{}; it catches up when a record is asked for by id", lag(behind)),
+                behind => format!("{}; it catches up at the next lookup by record id", lag(behind)),
             },
         );
         row("search", search(&health.search));
         let stopped = list(&unfinished.stopped);
         if !stopped.is_empty() {
             let mark = style::label("!");
-            row("stopped", format!("{mark} work is not done and nobody is at it: {stopped}; `rath resume` goes on"));
+            row("stopped", format!("{mark} unfinished runs: {stopped}; continue with `rath resume`"));
         }
         let waiting = list(&unfinished.waiting);
         if !waiting.is_empty() {
-            row("waiting", format!("{} a person is asked: {waiting}; `rath inbox` shows what", style::label("!")));
+            row("waiting", format!("{} waiting for answers: {waiting}; see `rath inbox`", style::label("!")));
         }
         if unfinished.posts > 0 {
-            let posts = output::count(unfinished.posts, "post");
-            row("inboxes", format!("{posts} for sessions that nobody holds; `rath resume` takes them in"));
+            let posts = output::count(unfinished.posts, "queued message");
+            row("inboxes", format!("{posts} for sessions that are not open; `rath resume` delivers them"));
         }
         if health.orphaned > 0 || !health.dead_holders.is_empty() {
-            let dead = output::count(health.dead_holders.len() as u64, "holder");
+            let dead = output::count(health.dead_holders.len() as u64, "process");
             let free = output::count(health.orphaned, "session");
             row(
                 "holders",
-                format!("{dead} gone without leave, {free} free to take; the next who writes clears that up"),
+                format!("{dead} ended without releasing its sessions, {free} unlocked; the next write cleans this up"),
             );
         }
         if !health.unnamed_packs.is_empty() {
             let names = health.unnamed_packs.join(", ");
-            row("unnamed", format!("packs that no index names: {}; `rath gc` removes them", output::harmless(&names)));
+            row(
+                "unused",
+                format!("packs not in the index: {}; remove them with `rath store gc`", output::escaped(&names)),
+            );
         }
-        if !health.strangers.is_empty() {
-            let names = health.strangers.join(", ");
-            row("strangers", format!("not of rath: {}; move them elsewhere", output::harmless(&names)));
+        for pack in &health.packs {
+            if let Some(extra) = pack.bytes.and_then(|bytes| bytes.checked_sub(pack.indexed)).filter(|extra| *extra > 0)
+            {
+                let what = "that the database does not reference: left by a crash, or appended by another program";
+                row("unused", format!("{} at the end of pack {} {what}", bytes(extra), pack.name));
+            }
+        }
+        if !health.unknown_files.is_empty() {
+            let names = health.unknown_files.join(", ");
+            row("unknown", format!("files that are not rath's: {}; move them elsewhere", output::escaped(&names)));
         }
         for line in &unfinished.unreadable {
             page.line(format_args!(
-                "{} session {}; `rath verify` says which record or post it is",
+                "{} session {}; `rath verify` names the record or message",
                 style::bad("✗"),
-                output::harmless(line)
+                output::escaped(line)
             ));
         }
         for pack in lost {
             page.line(format_args!(
-                "{} pack {} is missing or cut: restore it from a backup",
+                "{} pack {} is missing or truncated: restore it from a backup",
                 style::bad("✗"),
                 pack.name
             ));
@@ -205,40 +222,40 @@ impl Doctor {
             page.line(format_args!("{} pack {} cannot be read: {why}", style::bad("✗"), pack.name));
         }
         if is_full {
-            let room = bytes(health.room.unwrap_or_default());
-            page.line(format_args!("{} the disk is full, {room} are left: nothing can be recorded", style::bad("✗")));
+            let room = bytes(health.free_disk.unwrap_or_default());
+            page.line(format_args!("{} the disk is full ({room} left): nothing can be recorded", style::bad("✗")));
         }
         if !health.search.damage.is_empty() {
-            page.line(format_args!("{} searches may miss something: see above", style::bad("✗")));
+            page.line(format_args!("{} the search index is damaged: searches may miss records", style::bad("✗")));
         }
         for line in &health.damage {
             page.line(format_args!("{} {line}", style::bad("✗")));
         }
         if let Some(erasing) = &erasing {
-            page.line(format_args!("{} {}", style::bad("✗"), output::harmless(erasing)));
+            page.line(format_args!("{} {}", style::bad("✗"), output::escaped(erasing)));
         }
         for line in cut_short.iter().map(super::import::cut_short) {
             page.line(format_args!("{} {line}", style::bad("✗")));
         }
         match sick {
             false => {
-                page.line(format_args!("{} the store is well; `rath verify` checks every record", style::good("✓")))
+                page.line(format_args!("{} no problems found; `rath verify` checks every record", style::good("✓")))
             }
             true if damaged => page.line("  help: copy the directory before anything else, then run `rath verify`"),
             true => {}
         }
         if out_of_reach {
-            page.line(format_args!("{} a provider is not: see above", style::bad("✗")));
+            page.line(format_args!("{} a provider has a problem: see above", style::bad("✗")));
         }
         page.show(settings)?;
         Ok(if sick || out_of_reach { Answer::No } else { Answer::Yes })
     }
 }
 
-/// With less room on the disk than this there is none: a commit takes a page or two of the log, and more.
-const ROOM: u64 = 256 * 1024;
+/// Free disk space, in bytes, below which the disk counts as full: a commit may need several pages of the log.
+const MIN_FREE_DISK: u64 = 256 * 1024;
 
-/// Makes the indexes anew.
+/// Rebuilds the indexes.
 fn reindex(settings: &Settings) -> Result<Answer> {
     let store = settings.embedded()?;
     let progress = output::spinner(settings);
@@ -247,12 +264,12 @@ fn reindex(settings: &Settings) -> Result<Answer> {
         records = seen;
         progress.set_position(seen);
     })?;
-    let ids = store.reindex_ids()?;
+    let ids = store.rebuild_id_index()?;
     progress.finish_and_clear();
     match settings.json {
-        true => output::json(&json!({ "search": records, "ids": ids }))?,
+        true => output::json("rath.doctor.reindex/1", &json!({ "search": records, "ids": ids }))?,
         false => output::answer(format_args!(
-            "made anew: the search index over {}, the index of record ids over {}",
+            "rebuilt the search index ({}) and the record id index ({})",
             output::count(records, "record"),
             output::count(ids, "record")
         ))?,
@@ -260,23 +277,23 @@ fn reindex(settings: &Settings) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// What is said of the search index.
+/// Describes the state of the search index.
 fn search(search: &SearchHealth) -> String {
     let cut = match search.cut {
         0 => String::new(),
-        cut => format!("; of {} only the first megabyte of a text is indexed", output::count(cut, "record")),
+        cut => format!("; only the first megabyte of each text of {} is indexed", output::count(cut, "record")),
     };
     match (search.bytes, search.behind) {
         _ if !search.damage.is_empty() => {
             format!(
-                "{} damaged ({}); `rath doctor --reindex` makes it anew",
+                "{} damaged ({}); rebuild it with `rath doctor --reindex`",
                 style::label("!"),
-                output::harmless(&search.damage.join("; "))
+                output::escaped(&search.damage.join("; "))
             )
         }
-        (None, _) => "none yet; the first `rath grep` makes it".into(),
+        (None, _) => "none yet; the first `rath grep` creates it".into(),
         (Some(size), 0) if !search.compared => {
-            format!("up to date, {}; too large to be held against the records here{cut}", bytes(size))
+            format!("up to date, {}; too large to compare with the records here{cut}", bytes(size))
         }
         (Some(size), 0) => format!("up to date, {}{cut}", bytes(size)),
         (Some(size), behind) => format!("{}, {}; it catches up at the next `rath grep`{cut}", lag(behind), bytes(size)),
@@ -287,7 +304,7 @@ fn lag(segments: u64) -> String {
     format!("{} behind", output::count(segments, "segment"))
 }
 
-/// Some places, and how many more.
+/// Formats the first few sessions, and how many more there are.
 fn list(points: &[Point]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = points.iter().take(SHOWN).map(|point| point.session.short()).collect();
@@ -297,10 +314,10 @@ fn list(points: &[Point]) -> String {
     }
 }
 
-/// What this machine can isolate, found by trying.
+/// The sandbox isolation that works on this machine, found by trying.
 #[derive(Serialize)]
 struct Machine {
-    /// The tier that `local` gives; none when it gives nothing.
+    /// Isolation level of the `local` backend; `None` if it cannot isolate.
     tier: Option<String>,
     refusals: Vec<String>,
     not_enforced: Vec<String>,
@@ -309,7 +326,7 @@ struct Machine {
 impl Machine {
     fn look() -> Self {
         let local = Local::new();
-        let Diagnosis { tier, refusals, not_enforced } = local.diagnose();
+        let Diagnosis { level: tier, refusals, not_enforced } = local.diagnose();
         Self {
             tier: tier.map(|tier| tier.to_string()),
             refusals: refusals.iter().map(ToString::to_string).collect(),
@@ -319,16 +336,16 @@ impl Machine {
 
     fn describe(&self, page: &mut Page) {
         let (mark, tier) = match self.tier.as_deref() {
-            Some("ns") => (style::good("✓"), "namespaces, Landlock and seccomp (tier ns)"),
-            Some(_) => (style::label("!"), "Landlock and seccomp, no namespaces (tier landlock)"),
-            None => (style::bad("✗"), "nothing: commands run only with `--on host`, unisolated"),
+            Some("ns") => (style::good("✓"), "namespaces, Landlock and seccomp (level ns)"),
+            Some(_) => (style::label("!"), "Landlock and seccomp, no namespaces (level landlock)"),
+            None => (style::bad("✗"), "nothing: commands run only on `host`, not isolated"),
         };
-        page.line(format_args!("{:<12} {mark} `local` isolates by {tier}", "sandbox"));
+        page.line(format_args!("{:<12} {mark} `local` isolates with {tier}", "sandbox"));
         for refusal in &self.refusals {
-            page.line(format_args!("{:<12} refused here: {}", "", output::harmless(refusal)));
+            page.line(format_args!("{:<12} not available: {}", "", output::escaped(refusal)));
         }
         for lack in &self.not_enforced {
-            page.line(format_args!("{:<12} {}", "", style::dim(format!("not exact: {lack}"))));
+            page.line(format_args!("{:<12} {}", "", style::dim(format!("limited: {lack}"))));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Which providers answer, and what is wrong with those that do not.
+//! Checks which providers answer, and explains what is wrong with those that do not.
 
 use futures_util::future::join_all;
+use rath::model::{Failure, FailureKind};
 use rath::providers::{KeyOrigin, Provider};
-use rath::{Failure, FailureKind};
 use serde::Serialize;
 
 use crate::commands::models;
@@ -10,58 +10,58 @@ use crate::output::{self, Page, style};
 use crate::providers::Providers;
 use crate::settings::Settings;
 
-/// What came of asking the providers.
+/// The results of asking all providers.
 #[derive(Serialize)]
 #[serde(transparent)]
-pub(super) struct Reach(Vec<Asked>);
+pub(super) struct ProviderChecks(Vec<ProviderCheck>);
 
-/// A provider that was asked what it offers.
+/// The result of asking one provider for its models.
 #[derive(Serialize)]
-struct Asked {
+struct ProviderCheck {
     provider: String,
-    /// Where its key was.
+    /// Where its key was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<KeyOrigin>,
     #[serde(flatten)]
-    came: Came,
+    result: CheckResult,
 }
 
-/// What came of it.
+/// The result of a check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-enum Came {
-    /// It answers.
+enum CheckResult {
+    /// The provider listed its models.
     Answers { models: usize },
-    /// There is no key, so it was not asked.
+    /// No key was found, so the provider was not asked.
     NoKey { help: String },
-    /// A server on this machine is not there.
+    /// A server on this machine is not running.
     NotRunning,
-    /// Something is wrong.
-    Wrong { what: What, why: String, help: String },
+    /// The provider did not list its models.
+    Wrong { what: Problem, why: String, help: String },
 }
 
-/// What is wrong.
+/// The kind of problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum What {
+enum Problem {
     KeyRefused,
     Unreachable,
     WrongAddress,
     Tls,
     TimeOut,
-    /// The provider itself is in trouble, or says no for another reason.
-    Trouble,
-    /// It is not set up in a way that makes sense.
+    /// The provider answered with another error.
+    ProviderError,
+    /// The configuration of the provider is invalid.
     Setup,
 }
 
-impl What {
+impl Problem {
     fn of(failure: &Failure) -> Self {
         match (failure.status, failure.kind) {
             (Some(401 | 403), _) => Self::KeyRefused,
-            // An answer that is no list of models, another place, or nothing there.
+            // The address answered with something other than a list of models, with a redirect, or with "not found".
             (Some(200..=399 | 404 | 405 | 410), _) | (None, FailureKind::Address) => Self::WrongAddress,
-            (Some(_), _) => Self::Trouble,
+            (Some(_), _) => Self::ProviderError,
             (None, FailureKind::TimedOut) => Self::TimeOut,
             (None, FailureKind::Tls) => Self::Tls,
             (None, FailureKind::Unreachable) => Self::Unreachable,
@@ -70,86 +70,86 @@ impl What {
         }
     }
 
-    fn told(self) -> &'static str {
+    fn describe(self) -> &'static str {
         match self {
-            Self::KeyRefused => "the key is refused",
-            Self::Unreachable => "cannot be reached",
-            Self::WrongAddress => "the address is not that of its API",
-            Self::Tls => "no secure connection",
-            Self::TimeOut => "no answer in time",
-            Self::Trouble => "it answers with an error",
-            Self::Setup => "it cannot be asked",
+            Self::KeyRefused => "key refused",
+            Self::Unreachable => "unreachable",
+            Self::WrongAddress => "wrong address: no API there",
+            Self::Tls => "TLS error",
+            Self::TimeOut => "timed out",
+            Self::ProviderError => "the provider returned an error",
+            Self::Setup => "invalid configuration",
         }
     }
 
-    /// What to do.
+    /// How to fix it.
     fn help(self, provider: &Provider<'_>, key: Option<&KeyOrigin>) -> String {
         let name = &provider.name;
         let address = || match provider.address() {
-            Some(url) => format!("{url} is set as its address"),
-            None => "no address is set, so the usual one is used".into(),
+            Some(url) => format!("its address is set to {url}"),
+            None => "its default address is used".into(),
         };
         match (self, key) {
-            (Self::KeyRefused, Some(KeyOrigin::Variable { name })) => format!("put a key that is valid into {name}"),
+            (Self::KeyRefused, Some(KeyOrigin::Variable { name })) => format!("set {name} to a valid key"),
             (Self::KeyRefused, Some(KeyOrigin::Configuration { place })) => format!("replace the key at {place}"),
-            (Self::KeyRefused, _) => format!("`rath auth set {name}` keeps another one"),
-            (Self::Unreachable, _) => format!("check the network and the name of the host; {}", address()),
+            (Self::KeyRefused, _) => format!("store another key with `rath auth set {name}`"),
+            (Self::Unreachable, _) => format!("check the network and the host name; {}", address()),
             (Self::WrongAddress, _) => {
-                format!("`base_url` in [providers.{name}] ends where the API's own path begins; {}", address())
+                format!("`base_url` in [providers.{name}] must be the address before the API's own path; {}", address())
             }
-            (Self::Tls, _) => format!("check the clock and the certificates of this machine; {}", address()),
-            (Self::TimeOut, _) => format!("try again; a firewall may swallow what is sent; {}", address()),
-            (Self::Trouble, _) => "try again later, or look at the provider's status page".into(),
+            (Self::Tls, _) => format!("check this machine's clock and certificates; {}", address()),
+            (Self::TimeOut, _) => format!("try again; a firewall may drop the packets; {}", address()),
+            (Self::ProviderError, _) => "try again later, or look at the provider's status page".into(),
             (Self::Setup, _) => format!("check [providers.{name}]: `rath config list --origin`"),
         }
     }
 }
 
-impl Reach {
-    /// Asks all providers at once.
-    pub(super) async fn look(settings: &Settings) -> anyhow::Result<Self> {
+impl ProviderChecks {
+    /// Asks all providers concurrently.
+    pub(super) async fn run(settings: &Settings) -> anyhow::Result<Self> {
         let providers = Providers::new(settings)?.all();
         Ok(Self(join_all(providers.iter().map(ask)).await))
     }
 
     pub(super) fn is_well(&self) -> bool {
-        !self.0.iter().any(|asked| matches!(asked.came, Came::Wrong { .. }))
+        !self.0.iter().any(|asked| matches!(asked.result, CheckResult::Wrong { .. }))
     }
 
     pub(super) fn describe(&self, page: &mut Page) {
         for (at, asked) in self.0.iter().enumerate() {
             let label = if at == 0 { "providers" } else { "" };
-            let name = output::harmless(&asked.provider);
+            let name = output::escaped(&asked.provider);
             let from =
-                asked.key.as_ref().map(|from| output::harmless(&format!(", key from {from}"))).unwrap_or_default();
+                asked.key.as_ref().map(|from| output::escaped(&format!(", key from {from}"))).unwrap_or_default();
             let mut line = |text: String| page.line(format_args!("{label:<12} {text}"));
-            match &asked.came {
-                Came::Answers { models } => {
+            match &asked.result {
+                CheckResult::Answers { models } => {
                     let models = output::count(*models as u64, "model");
                     line(format!("{} {name}: {models}{from}", style::good("✓")));
                 }
-                Came::NoKey { help } => line(style::dim(format!("· {name}: no key; {help}"))),
-                Came::NotRunning => line(style::dim(format!("· {name}: not running on this machine"))),
-                Came::Wrong { what, why, help } => {
-                    line(format!("{} {name}: {}{from}", style::bad("✗"), what.told()));
-                    page.line(format_args!("{:<12}   {}", "", output::harmless(why)));
-                    page.line(format_args!("{:<12}   help: {}", "", output::harmless(help)));
+                CheckResult::NoKey { help } => line(style::dim(format!("· {name}: no key; {help}"))),
+                CheckResult::NotRunning => line(style::dim(format!("· {name}: not running on this machine"))),
+                CheckResult::Wrong { what, why, help } => {
+                    line(format!("{} {name}: {}{from}", style::bad("✗"), what.describe()));
+                    page.line(format_args!("{:<12}   {}", "", output::escaped(why)));
+                    page.line(format_args!("{:<12}   help: {}", "", output::escaped(help)));
                 }
             }
         }
-        if self.0.iter().all(|asked| !matches!(asked.came, Came::Answers { .. } | Came::Wrong { .. })) {
-            let help = "there is no model to ask: `rath auth set anthropic` keeps a key, `ollama serve` needs none";
+        if self.0.iter().all(|asked| !matches!(asked.result, CheckResult::Answers { .. } | CheckResult::Wrong { .. })) {
+            let help = "no model is available: store a key with `rath auth set anthropic`, or start a local server with `ollama serve`";
             page.line(format_args!("{:<12} {} {help}", "", style::label("!")));
         }
     }
 }
 
-async fn ask(provider: &Provider<'_>) -> Asked {
+async fn ask(provider: &Provider<'_>) -> ProviderCheck {
     let found = provider.key().map(|found| found.map(|found| found.from));
-    let (key, came) = match found {
+    let (key, result) = match found {
         Err(error) => {
-            let help = What::Setup.help(provider, None);
-            (None, Came::Wrong { what: What::Setup, why: format!("{error:#}"), help })
+            let help = Problem::Setup.help(provider, None);
+            (None, CheckResult::Wrong { what: Problem::Setup, why: format!("{error:#}"), help })
         }
         Ok(None) if provider.needs_key() => {
             let name = &provider.name;
@@ -158,20 +158,20 @@ async fn ask(provider: &Provider<'_>) -> Asked {
                 Some(locked) => locked,
                 None => format!("{variable}`rath auth set {name}`"),
             };
-            (None, Came::NoKey { help })
+            (None, CheckResult::NoKey { help })
         }
         Ok(key) => {
-            let came = match models::offered(provider).await {
-                Ok(models) => Came::Answers { models: models.len() },
-                Err(failure) => match What::of(&failure) {
-                    What::Unreachable if provider.is_here() => Came::NotRunning,
-                    what => Came::Wrong { what, why: failure.why, help: what.help(provider, key.as_ref()) },
+            let result = match models::offered(provider).await {
+                Ok(models) => CheckResult::Answers { models: models.len() },
+                Err(failure) => match Problem::of(&failure) {
+                    Problem::Unreachable if provider.is_local() => CheckResult::NotRunning,
+                    what => CheckResult::Wrong { what, why: failure.why, help: what.help(provider, key.as_ref()) },
                 },
             };
-            (key, came)
+            (key, result)
         }
     };
-    Asked { provider: provider.name.clone(), key, came }
+    ProviderCheck { provider: provider.name.clone(), key, result }
 }
 
 #[cfg(test)]
@@ -179,25 +179,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_from_what_the_client_says() {
-        let with = |status| Failure { status: Some(status), ..Failure::for_good("no") };
-        let of = |kind| Failure { kind, ..Failure::for_good("no") };
+    fn problems_are_classified_by_status_and_failure_kind() {
+        let with = |status| Failure { status: Some(status), ..Failure::permanent("no") };
+        let of = |kind| Failure { kind, ..Failure::permanent("no") };
         for (failure, what) in [
-            (with(401), What::KeyRefused),
-            (with(403), What::KeyRefused),
-            (with(404), What::WrongAddress),
-            (with(302), What::WrongAddress),
-            (with(200), What::WrongAddress),
-            (with(429), What::Trouble),
-            (with(503), What::Trouble),
-            (of(FailureKind::Unreachable), What::Unreachable),
-            (of(FailureKind::TimedOut), What::TimeOut),
-            (of(FailureKind::Tls), What::Tls),
-            (of(FailureKind::Address), What::WrongAddress),
-            (of(FailureKind::Setup), What::Setup),
-            (Failure::for_now("no"), What::Unreachable),
+            (with(401), Problem::KeyRefused),
+            (with(403), Problem::KeyRefused),
+            (with(404), Problem::WrongAddress),
+            (with(302), Problem::WrongAddress),
+            (with(200), Problem::WrongAddress),
+            (with(429), Problem::ProviderError),
+            (with(503), Problem::ProviderError),
+            (of(FailureKind::Unreachable), Problem::Unreachable),
+            (of(FailureKind::TimedOut), Problem::TimeOut),
+            (of(FailureKind::Tls), Problem::Tls),
+            (of(FailureKind::Address), Problem::WrongAddress),
+            (of(FailureKind::Setup), Problem::Setup),
+            (Failure::transient("no"), Problem::Unreachable),
         ] {
-            assert_eq!(What::of(&failure), what, "{failure:?}");
+            assert_eq!(Problem::of(&failure), what, "{failure:?}");
         }
     }
 }

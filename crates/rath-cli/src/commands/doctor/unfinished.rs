@@ -1,4 +1,4 @@
-//! Sessions whose work stopped before it was done, and nobody holds.
+//! Finds sessions whose run is unfinished and that no process has open.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use rath::store::Query;
 use rath::{Point, Store, View};
 use serde::Serialize;
 
-/// What is left over in the sessions of a store.
+/// Unfinished work in the sessions of a store.
 #[derive(Default, Serialize)]
 pub(super) struct Unfinished {
-    /// Heads of sessions that stopped in the middle of their work.
+    /// Heads of sessions whose run stopped before its end.
     pub(super) stopped: Vec<Point>,
-    /// Heads of sessions that wait for a person.
+    /// Heads of sessions that wait for an answer from a person.
     pub(super) waiting: Vec<Point>,
-    /// Posts in inboxes of sessions that nobody holds.
+    /// Number of messages queued for sessions that no process has open.
     pub(super) posts: u64,
-    /// Sessions that cannot be read, or whose inbox cannot.
+    /// Sessions that cannot be read, or whose inbox cannot be read.
     pub(super) unreadable: Vec<String>,
 }
 
 impl Unfinished {
-    /// Looks into every session that is not closed.
-    pub(super) async fn look(store: &Arc<dyn Store>, progress: &mut dyn FnMut(u64)) -> Result<Self> {
+    /// Checks every session that is not closed.
+    pub(super) async fn find(store: &Arc<dyn Store>, progress: &mut dyn FnMut(u64)) -> Result<Self> {
         let mut found = Self::default();
-        // Where they cannot be listed, what the store says of its health says why.
+        // If listing fails, the store's health report gives the reason.
         let Ok(rows) = store.sessions(Query::default()).await else { return Ok(found) };
         let open = rows.into_iter().filter(|row| !row.closed);
         for (n, row) in open.enumerate() {
