@@ -1,5 +1,5 @@
-//! A call that needs a person's approval, in a program without a terminal: the run stops at the question, anybody answers
-//! it later, and the run resumes.
+//! A tool call that needs a person's approval, in a program without a terminal. The run stops at the question, a person
+//! answers it later, and the run is resumed.
 //!
 //! cargo run --example approvals --package rath
 
@@ -24,8 +24,8 @@ async fn main() -> Result<(), Error> {
 
 pub(crate) async fn pay_with_approval() -> Result<String, Error> {
     let model = Scripted::new("scripted").call("pay", json!({ "invoice": 17 })).say("Done.");
-    let clerk = Agent::new("clerk").model(model).tools(pay).policy("pay", Decision::Ask);
-    let store = Memory::new(); // or Embedded::create(path)?: then the answer may come next week, from another program
+    let clerk = Agent::new("clerk").model(model).tools(pay).tool_policy("pay", Decision::Ask);
+    let store = InMemory::new(); // with Embedded::create(path)? the answer may come next week, from another program
     let run = async || {
         let task = async |session: &mut Session| session.user("Pay invoice 17.").map(drop);
         store.run("invoice-17", Actor::program("shop"), &clerk, task).await
@@ -41,6 +41,6 @@ pub(crate) async fn pay_with_approval() -> Result<String, Error> {
         ada.answer(&question, Answer::Yes).await?;
     }
 
-    let session = run().await?; // the same key: the run goes on behind the answer, and pays once
+    let session = run().await?; // the same key: the run continues after the answer and pays once
     Ok(session.to_string())
 }

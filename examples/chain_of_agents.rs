@@ -3,7 +3,9 @@
 //! cargo run --example chain_of_agents --package rath -- YOUR_ANTHROPIC_KEY
 
 use rath::model::Anthropic;
+use rath::model::StandardView;
 use rath::prelude::*;
+use rath::workflow::chain;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -21,10 +23,10 @@ async fn main() -> Result<()> {
         .model(model)
         .view(StandardView::LastAnswer); // the editor is shown the draft, not the question
 
-    let store = Memory::new(); // or Embedded::create(path)?
+    let store = InMemory::new(); // or Embedded::create(path)?
     let mut session = store.create(Actor::person("ada"));
     session.user("Why is a B-tree a good index for a database on disk?")?;
-    let session = seq().then(drafter).then(editor).forward(session).await?;
+    let session = chain("answer").then(drafter).then(editor).forward(session).await?;
 
     println!("{}", session.text().await?.unwrap_or_default());
     println!("{}", session.usage());

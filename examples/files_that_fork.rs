@@ -1,4 +1,4 @@
-//! Files that fork, merge and roll back with the session, and a line that knows its command.
+//! Files that fork and merge with the session, and blame, which names the command that wrote each line.
 //!
 //! cargo run --example files_that_fork --package rath
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rath::prelude::*;
 use rath::sandbox::{Command, Local, Registry};
-use rath::workshop::Place;
+use rath::workspaces::PlacementSpec;
 
 fn main() -> Result<(), Box<dyn Error>> {
     pollster::block_on(async {
@@ -20,18 +20,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         let store = Embedded::create(dir.path().join("store"))?;
         let backends = Registry::new().with(Arc::new(Local::new()));
         let env = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-        let workshop = Workshop::new(store.clone(), dir.path().join("workspaces"), backends).with_env(env);
+        let workspaces = Workspaces::new(store.clone(), dir.path().join("workspaces"), backends).with_env(env);
 
         let mut session = store.create(Actor::person("ada"));
-        workshop.place(&mut session, Place::copy_of("local", &shop)).await?;
+        workspaces.assign(&mut session, PlacementSpec::copy_of("local", &shop)).await?;
 
-        // Two branches change the same file, each in a sandbox of its own over the same layers.
-        let mut bold = workshop.fork(&mut session, "a larger pool").await?;
+        // Two branches change the same file, each in its own sandbox. The sandboxes share the unchanged files.
+        let mut bold = session.fork("a larger pool");
         bold.act_as(Actor::agent("bold"));
-        workshop.exec(&mut bold, Command::shell("sed -i s/20/50/ app.conf"), |_| {}).await?;
-        let mut calm = workshop.fork(&mut session, "the old release").await?;
+        workspaces.exec(&mut bold, Command::shell("sed -i s/20/50/ app.conf"), |_| {}).await?;
+        let mut calm = session.fork("the old release");
         calm.act_as(Actor::agent("calm"));
-        workshop.exec(&mut calm, Command::shell("sed -i s/v42/v41/ app.conf"), |_| {}).await?;
+        workspaces.exec(&mut calm, Command::shell("sed -i s/v42/v41/ app.conf"), |_| {}).await?;
 
         let mut session = session.merge([bold, calm], How::Append).await?;
         let view = View::of(&store, session.id(), None).await?;
@@ -41,8 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{line:<14} {} {}", origin.record.point(), origin.what);
         }
 
-        let applied = workshop.apply(&mut session, false).await?;
-        println!("\nbrought to the shop: {} path", applied.changed.len());
+        let applied = workspaces.apply(&mut session, false).await?;
+        println!("\nchanged in the shop: {} path", applied.changed.len());
         print!("{}", fs::read_to_string(shop.join("app.conf"))?);
         Ok(())
     })

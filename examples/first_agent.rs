@@ -1,11 +1,11 @@
-//! A tool, an agent, a session, `forward`.
+//! The smallest program: a tool, an agent, a session, and a call of `forward`.
 //!
 //! cargo run --example first_agent --package rath
 
 use rath::prelude::*;
 use serde_json::json;
 
-/// Says how warm it is somewhere.
+/// Returns the temperature in a town.
 #[tool(effect = "pure")]
 async fn temperature(
     /// The town.
@@ -16,16 +16,16 @@ async fn temperature(
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let model = Scripted::new("scripted") // no key, no network: the same answers every time
+    let model = Scripted::new("scripted") // fixed answers, without an API key or network access
         .call("temperature", json!({ "town": "Bergen" }))
         .say("It is 21 °C in Bergen: leave the coat at home.");
     let agent = Agent::new("guide").prompt("You help travellers.").model(model).tools(temperature);
 
-    let store = Memory::new(); // or Embedded::create(path)?
+    let store = InMemory::new(); // or Embedded::create(path)?
     let mut session = store.create(Actor::person("ada"));
     session.user("Do I need a coat in Bergen?")?;
-    let session = agent.forward(session).await?; // the whole model: Session in, Session out
+    let session = agent.forward(session).await?; // takes a session and returns it with the agent's work
 
-    println!("{session}"); // everything that happened, on the record
+    println!("{session}"); // all records
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A run that is killed in the middle and resumed. Run this twice: the first process aborts inside a tool call, the second
+//! A run that is killed and resumed. Run this example twice: the first process aborts inside a tool call; the second
 //! one finds the run by its key and finishes it. The first tool is not called again.
 //!
 //! cargo run --example killed_run --package rath; cargo run --example killed_run --package rath
@@ -8,7 +8,7 @@ use std::path::Path;
 use rath::prelude::*;
 use serde_json::json;
 
-/// Reserves a seat. A reservation is never made twice.
+/// Reserves a seat. Repeating the call makes no second reservation.
 #[tool(effect = "idempotent")]
 fn reserve() -> &'static str {
     println!("reserving a seat");
@@ -17,11 +17,11 @@ fn reserve() -> &'static str {
 
 /// Prints the ticket, on a printer that crashes the process the first time.
 #[tool(effect = "idempotent")]
-fn print_ticket(directory: State<Box<Path>>) -> Result<&'static str, std::io::Error> {
+fn print_ticket(directory: Resource<Box<Path>>) -> Result<&'static str, std::io::Error> {
     let crashed_before = directory.join("crashed");
     if !crashed_before.exists() {
         std::fs::write(crashed_before, "")?;
-        std::process::abort(); // as kill -9 would: nothing is cleaned up
+        std::process::abort(); // like kill -9: nothing is cleaned up
     }
     Ok("the ticket is printed")
 }

@@ -1,5 +1,5 @@
-//! A tool with state of its own outside the workspace: a bank in SQLite. A transfer is made once, however often its
-//! call is made, because the call's key is stored with it; an account is closed only if a person says yes.
+//! A tool with its own state outside the workspace: a bank in SQLite. A transfer is made only once even if its call is
+//! repeated, because the idempotency key of the call is stored with it. An account is closed only if a person approves.
 //!
 //! cargo run --example ledger_tool --package rath
 
@@ -31,7 +31,7 @@ impl Bank {
         Ok(Self(Mutex::new(database)))
     }
 
-    /// How many cents are in an account.
+    /// Returns the balance of an account in cents.
     #[tool(effect = "pure")]
     async fn balance(&self, account: String) -> Result<Json<i64>, rusqlite::Error> {
         let database = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,11 +45,11 @@ impl Bank {
         let transfer = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let (key, find) = (call.key.to_string(), "SELECT effects FROM transfers WHERE key = ?1");
         let known: Option<String> = transfer.query_row(find, [&key], |row| row.get(0)).optional()?;
-        let said = ToolOutcome::done(format!("moved {cents} cents from {from} to {to}"));
+        let outcome = ToolOutcome::done(format!("moved {cents} cents from {from} to {to}"));
         if let Some(effects) = known {
-            // It was made before a crash, which lost only the record of it.
+            // The transfer was made before a crash; only its record was lost.
             let effects: Vec<OutsideEffect> = serde_json::from_str(&effects)?;
-            return Ok(effects.into_iter().fold(said, ToolOutcome::with_effect));
+            return Ok(effects.into_iter().fold(outcome, ToolOutcome::with_effect));
         }
         let mut effects = Vec::new();
         for (account, change) in [(from, -i64::from(cents)), (to, i64::from(cents))] {
@@ -58,11 +58,11 @@ impl Bank {
             effects.push(effect(&account, after - change, Some(after)));
         }
         transfer.execute("INSERT INTO transfers VALUES (?1, ?2)", (&key, serde_json::to_string(&effects)?))?;
-        transfer.commit()?; // the balances and the key, or neither
-        Ok(effects.into_iter().fold(said, ToolOutcome::with_effect))
+        transfer.commit()?; // stores the balances and the key together
+        Ok(effects.into_iter().fold(outcome, ToolOutcome::with_effect))
     }
 
-    /// Closes an account for good.
+    /// Closes an account permanently.
     #[tool(effect = "irreversible")]
     async fn close_account(&self, account: String) -> Result<ToolOutcome, rusqlite::Error> {
         let database = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +72,7 @@ impl Bank {
     }
 }
 
-/// What became of an account: it can be put back, unless it is gone.
+/// Describes the change of an account. It is reversible unless the account was closed.
 fn effect(account: &str, before: i64, after: Option<i64>) -> OutsideEffect {
     let (system, object, before) = ("sqlite:bank".into(), format!("account/{account}"), Some(before.to_string()));
     OutsideEffect { system, object, before, reversible: after.is_some(), after: after.map(|cents| cents.to_string()) }
@@ -86,31 +86,31 @@ pub(crate) fn clerk(bank: Bank) -> Agent {
         .call("transfer", json!({ "from": "ada", "to": "bob", "cents": 1000000 }))
         .call("close_account", json!({ "account": "bob" }))
         .say("25 dollars moved; there was not enough for the rest.");
-    Agent::new("clerk").model(script).tools(bank).policy("close_account", Decision::Ask)
+    Agent::new("clerk").model(script).tools(bank).tool_policy("close_account", Decision::Ask)
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
-    let (store, bank) = (Memory::new(), dir.path().join("bank.db"));
+    let (store, bank) = (InMemory::new(), dir.path().join("bank.db"));
     let run = async || {
         let clerk = clerk(Bank::open(&bank).map_err(|error| ErrorKind::Workflow(error.into()))?);
         let input = async |session: &mut Session| session.user("Move all of it, and close the account.").map(|_| ());
         store.run("monday", Actor::program("example"), &clerk, input).await
     };
-    // The first time, the run ends with a question.
-    let Err(waiting) = run().await else { return Err("nobody was asked".into()) };
+    // The first call stops at a question.
+    let Err(waiting) = run().await else { return Err("the run asked no question".into()) };
     let id = waiting.sessions()[0].id();
     drop(waiting);
     let ada = Control::new(&store, Actor::person("ada"));
     for question in ada.questions().await? {
         ada.answer_because(&question, Answer::No, Some("bob stays".into())).await?;
     }
-    // The second time, it goes on behind the answer.
+    // The second call continues after the answer.
     for message in run().await?.context().await? {
         println!("{message}");
     }
-    println!("\nWhat changed outside, from the record:");
+    println!("\nRecorded changes outside the workspace:");
     for record in store.scan(Scan::session(id, 0, u64::MAX - 1)).await?.records {
         let finished = record.body::<ToolFinished>();
         for OutsideEffect { system, object, before, after, .. } in finished.map(|end| end.effects).unwrap_or_default() {

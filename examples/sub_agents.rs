@@ -1,4 +1,4 @@
-//! Sub-agents in parallel: an agent calls another one three times in one turn, and each call works on a branch of the
+//! Parallel sub-agents: an agent calls another one three times in one turn, and each call runs on its own branch of the
 //! session.
 //!
 //! cargo run --example sub_agents --package rath
@@ -26,7 +26,7 @@ pub(crate) async fn compare_cities() -> Result<Session> {
         .model(Scripted::new("large").turn(three_at_once).say("They are equally wet."))
         .tools(researcher.as_tool("Answers one question about one city."));
 
-    let mut session = Memory::new().create(Actor::person("ada"));
+    let mut session = InMemory::new().create(Actor::person("ada"));
     session.user("Where does it rain most: Bergen, Seattle or London?")?;
     lead.forward(session).await
 }

@@ -1,4 +1,4 @@
-//! Two opinions, one decision: fork, work on both branches, keep one, and look at what is left behind.
+//! Two opinions and one decision: fork, work on both branches, keep one, and print the context and the history.
 //!
 //! cargo run --example two_opinions --package rath
 
@@ -6,7 +6,7 @@ use rath::prelude::*;
 
 fn main() -> Result<()> {
     pollster::block_on(async {
-        let store = Memory::new();
+        let store = InMemory::new();
         let session = ask_two(store.clone()).await?;
         println!("{session}");
         println!("The model is shown:");

@@ -1,6 +1,6 @@
-//! The last kept figures of each benchmark, and the rows that got worse since.
+//! The baseline: saved results of each benchmark, to find the rows that got worse since.
 //!
-//! They are in one file of the project, `benches/baseline.json`, which `cargo xtask bench AREA --keep` writes.
+//! It is stored in `benches/baseline.json`, which `cargo xtask bench AREA --keep` writes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,24 +11,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::Row;
 
-/// A row is reported from this factor on.
+/// Rows that are worse by at least this factor are reported.
 const WORSE: f64 = 1.2;
 
-/// The kept figures, by area.
+/// The saved results, by area.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Baseline(BTreeMap<String, Kept>);
+pub struct Baseline(BTreeMap<String, SavedRun>);
 
 /// The figures of one run of one area.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Kept {
+struct SavedRun {
     date: String,
     machine: String,
-    /// By the row's name.
+    /// The results, by the name of the row.
     rows: BTreeMap<String, Figure>,
 }
 
-/// What is kept of a row.
+/// The saved values of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Figure {
     ours: f64,
@@ -39,21 +39,21 @@ struct Figure {
 /// A row that got worse.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Worse {
-    /// The row's name.
+    /// The name of the row.
     pub name: String,
-    /// Its unit.
+    /// The unit.
     pub unit: String,
-    /// The kept figure.
+    /// The saved result.
     pub was: f64,
-    /// The figure of this run.
+    /// The result of this run.
     pub is: f64,
-    /// How many times worse. Compared as multiples of the machine's limit where both runs measured it, because the
-    /// speed of a machine changes from hour to hour.
+    /// How many times worse the result is. If both runs measured the machine's limit, multiples of that limit are
+    /// compared, because the speed of a machine varies over time.
     pub factor: f64,
 }
 
 impl Baseline {
-    /// Reads the file; empty when there is none.
+    /// Reads the file. Returns an empty baseline if it does not exist.
     pub fn read(path: &Path) -> Result<Self> {
         match std::fs::read(path) {
             Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("reading {}", path.display())),
@@ -62,12 +62,12 @@ impl Baseline {
         }
     }
 
-    /// Replaces the figures of an area by those of this run.
+    /// Replaces the results of an area.
     pub fn keep(&mut self, area: &str, rows: &[Row]) {
         let figure = |row: &Row| Some((row.name.clone(), Figure { ours: row.ours?, floor: row.floor }));
         let rows = rows.iter().filter_map(figure).collect();
         let date = Time::now().to_string().chars().take(10).collect();
-        self.0.insert(area.into(), Kept { date, machine: machine(), rows });
+        self.0.insert(area.into(), SavedRun { date, machine: machine(), rows });
     }
 
     /// Writes the file.
@@ -77,12 +77,12 @@ impl Baseline {
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Where and when the figures of an area were measured.
+    /// When and on which machine the results of an area were measured.
     pub fn origin(&self, area: &str) -> Option<String> {
         self.0.get(area).map(|kept| format!("{} on {}", kept.date, kept.machine))
     }
 
-    /// The rows that are at least 20 % worse than the kept ones, worst first.
+    /// The rows that are at least 20 % worse than the saved ones, worst first.
     pub fn worse(&self, area: &str, rows: &[Row]) -> Vec<Worse> {
         let Some(kept) = self.0.get(area) else { return Vec::new() };
         let mut worse: Vec<Worse> = rows.iter().filter_map(|row| compare(row, *kept.rows.get(&row.name)?)).collect();
@@ -99,12 +99,12 @@ fn compare(row: &Row, kept: Figure) -> Option<Worse> {
         _ => (is, kept.ours),
     };
     let factor = if row.is_rate() { then / now } else { now / then };
-    // Rows around zero, such as memory that one fork adds, have no meaningful ratio.
+    // Results near zero, such as the memory of one fork, have no meaningful ratio.
     let worse = factor >= WORSE && now.is_normal() && then.is_normal();
     worse.then(|| Worse { name: row.name.clone(), unit: row.unit.clone(), was: kept.ours, is, factor })
 }
 
-/// The processor and how many of it.
+/// The model and number of processors.
 fn machine() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_got_worse_are_named_worst_first() {
+    fn rows_that_got_worse_are_listed_worst_first() {
         let mut baseline = Baseline::default();
         let kept = [
             row("time", "us", 10.0, None),
@@ -140,7 +140,7 @@ mod tests {
         let now = [
             row("time", "us", 12.5, None),
             row("rate", "1/s", 50.0, None),
-            // Twice the time on a machine that is half as fast.
+            // Twice the time on a machine that is half as fast is not worse.
             row("time of a slow hour", "us", 20.0, Some(10.0)),
             row("better", "us", 1.0, None),
             row("zero", "B", 0.0, None),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_read_back() {
+    fn the_baseline_file_can_be_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("baseline.json");
         assert_eq!(Baseline::read(&path).unwrap().origin("area"), None);

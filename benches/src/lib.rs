@@ -1,4 +1,4 @@
-//! Measuring: rows of a benchmark, medians, and the machine's own limits.
+//! Support for benchmarks: result rows, medians, and the machine's own limits.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock")]
 
@@ -12,40 +12,40 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// One row of a benchmark. `null` where there is none.
+/// One row of benchmark results. Missing values are `null`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The benchmark.
     pub area: String,
-    /// What is measured.
+    /// The name of the measurement.
     pub name: String,
     /// The unit of all figures in the row.
     pub unit: String,
-    /// Rath's figure.
+    /// Rath's result.
     pub ours: Option<f64>,
-    /// The peer's figure.
+    /// The result of the compared program.
     pub peer: Option<f64>,
-    /// The peer.
+    /// The name of the compared program.
     pub peer_name: Option<String>,
-    /// The machine's own limit for the same work.
+    /// The machine's limit for the same work.
     pub floor: Option<f64>,
-    /// What must be reached, in the same unit.
+    /// The target, in the same unit.
     pub target: Option<f64>,
-    /// Whether it was.
+    /// Whether the target was reached.
     pub pass: Option<bool>,
 }
 
-/// Which way is better.
+/// Whether smaller or larger results are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// Time, bytes.
+    /// Smaller is better: times, sizes.
     Less,
-    /// Rates.
+    /// Larger is better: rates.
     More,
 }
 
 impl Row {
-    /// A row with our figure and a target.
+    /// A row with our result and a target.
     pub fn new(area: &str, name: &str, unit: &str, ours: f64, target: f64, better: Better) -> Self {
         let pass = match better {
             Better::Less => ours <= target,
@@ -64,14 +64,14 @@ impl Row {
         }
     }
 
-    /// The same row with the machine's limit.
+    /// Sets the machine's limit.
     #[must_use]
     pub fn floor(mut self, floor: f64) -> Self {
         self.floor = Some(floor);
         self
     }
 
-    /// The same row without a target of its own.
+    /// Removes the target.
     #[must_use]
     pub fn bare(mut self) -> Self {
         self.target = None;
@@ -79,7 +79,7 @@ impl Row {
         self
     }
 
-    /// Whether the figures are rates: more is better.
+    /// Whether the results are rates, where larger is better.
     pub fn is_rate(&self) -> bool {
         self.unit == "1/s"
     }
@@ -96,7 +96,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// How long `work` takes.
+/// Runs `work` and measures its duration.
 pub fn time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let start = Instant::now();
     let result = work();
@@ -113,7 +113,8 @@ pub fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// Seconds for one appending write of `bytes` and its fdatasync, the median of `n`, and how many a second in all.
+/// Measures `n` appending writes of `bytes` bytes, each with an fdatasync. Returns the median duration in seconds and
+/// the number per second.
 pub fn sync_floor(dir: &Path, bytes: usize, n: usize) -> std::io::Result<(f64, f64)> {
     let mut file = OpenOptions::new().create(true).append(true).open(dir.join("floor.bin"))?;
     let payload = vec![b'x'; bytes];

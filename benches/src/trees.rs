@@ -1,11 +1,11 @@
-//! Trees of files that are the same in every run.
+//! Deterministic trees of files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// A number that looks random and is the same in every run.
+/// A deterministic random number generator.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -16,7 +16,7 @@ impl Dice {
     }
 }
 
-/// Lines that compress about as source code does.
+/// Generates text that compresses about as well as source code.
 pub fn text(dice: &mut Dice, bytes: usize) -> String {
     const WORDS: &[&str] = &[
         "let", "mut", "self", "fn", "pub", "match", "return", "value", "index", "for", "in", "if", "else", "struct",
@@ -34,7 +34,7 @@ pub fn text(dice: &mut Dice, bytes: usize) -> String {
     text
 }
 
-/// `files` files of 9.5 KB on average, twenty to a directory, three levels deep.
+/// Creates `files` files of 9.5 KB on average, 20 per directory, three levels deep.
 pub fn make_tree(root: &Path, files: usize) -> Result<Vec<PathBuf>> {
     let mut dice = Dice(42);
     let mut paths = Vec::with_capacity(files);
@@ -48,12 +48,13 @@ pub fn make_tree(root: &Path, files: usize) -> Result<Vec<PathBuf>> {
         fs::write(&path, text(&mut dice, size))?;
         paths.push(path);
     }
-    // A tree that has been there for a while: nobody's clock is racing.
+    // Wait, so that the modification times are clearly in the past and the files need not be read again to detect
+    // changes.
     std::thread::sleep(std::time::Duration::from_millis(50));
     Ok(paths)
 }
 
-/// Puts a line somewhere into `count` of the files.
+/// Inserts a line at a random position into `count` of the files.
 pub fn edit(paths: &[PathBuf], count: usize, dice: &mut Dice) -> Result<()> {
     for _ in 0..count {
         let path = &paths[dice.roll(paths.len())];

@@ -1,5 +1,5 @@
-//! The project's test binaries, several at a time: many tests wait for a disk, a process or a clock, so that one binary
-//! leaves much of the machine idle.
+//! Builds the project's test binaries and runs several at a time. Many tests wait for a disk, a process or a clock, so
+//! one binary alone would leave the machine mostly idle.
 
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use cargo_metadata::{Artifact, Message, MetadataCommand};
 
 use crate::run::{Count, command, root};
 
-/// How many run at once.
-const AT_ONCE: usize = 4;
-/// Those that are started first, because they take longest.
+/// The number of binaries that run in parallel.
+const PARALLEL: usize = 4;
+/// The packages whose binaries are started first, because they take longest.
 const LONGEST: &[&str] = &["rath-store", "rath-sandbox", "rath", "rath-cli"];
 
 /// The test target that runs the compiler.
-const COMPILES: &str = "compile_fail";
+const COMPILE_TESTS: &str = "compile_fail";
 
 /// One test binary.
 pub(crate) struct Binary {
@@ -28,12 +28,13 @@ pub(crate) struct Binary {
     executable: PathBuf,
 }
 
-/// Where tests are. Benches have none: they are read by clippy, and not compiled here.
+/// The packages with tests. The benches have none; clippy checks them, but they are not compiled here.
 pub(crate) const TESTED: &str = "--workspace --exclude rath-bench";
 
-/// Compiles the test binaries of these targets, and lints everything on the way.
+/// Compiles the test binaries of these targets, and lints all code.
 pub(crate) fn build(targets: &str) -> Result<Vec<Binary>> {
-    // `cargo clippy` is `cargo check` with this wrapper. With `cargo test`, lints and tests share one compilation.
+    // `cargo clippy` is `cargo check` with a compiler wrapper. With the same wrapper for `cargo test`, lints and tests
+    // share one compilation.
     lint("cargo build --package rath-bench --bins --quiet")?;
     let line = format!("cargo test {TESTED} {targets} --quiet --no-run --message-format=json-render-diagnostics");
     eprintln!("\n$ {line}");
@@ -70,7 +71,7 @@ fn lint(line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has the workspace's crates compiled by clippy, warnings as errors.
+/// Makes a cargo command compile the crates of the workspace with clippy, with warnings as errors.
 fn with_lints(mut command: Command) -> Command {
     command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
     command.env("CLIPPY_ARGS", "--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
@@ -78,16 +79,16 @@ fn with_lints(mut command: Command) -> Command {
 }
 
 impl Binary {
-    /// Runs it as cargo would, with a line for each test that says how long it took.
+    /// Runs the binary as cargo would, with the duration of each test.
     fn run(&self, arguments: &str, scale: Option<&str>) -> Result<Output> {
         let mut command = Command::new(&self.executable);
         command.args(arguments.split_whitespace()).current_dir(&self.directory).stdin(Stdio::null());
         if let Some(scale) = scale {
             command.env("RATH_SCALE", scale);
         }
-        // The harness reports times only on request, and takes the request only with this variable. It would reach the
-        // compiler through the tests that compile, and have it build everything again.
-        if self.target != COMPILES {
+        // The test harness reports durations only with this option, which requires this variable. It is not set for
+        // tests that run the compiler, because it would make the compiler build everything again.
+        if self.target != COMPILE_TESTS {
             command.env("RUSTC_BOOTSTRAP", "1").args(["-Zunstable-options", "--report-time"]);
         }
         command.env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO_PKG_NAME", &self.package);
@@ -95,11 +96,11 @@ impl Binary {
     }
 }
 
-/// Runs them all, whether one fails or not, and counts what their closing lines say. What a binary writes is shown when
-/// it has ended: in one line if all went well, whole if not.
+/// Runs all binaries, also after a failure, and counts the results. The output of a binary is shown when it has ended:
+/// one line if all tests passed, everything otherwise.
 pub(crate) fn run(binaries: Vec<Binary>, arguments: &str, scale: Option<&str>, count: &mut Count) -> Result<()> {
     let scaled = scale.map(|scale| format!(", RATH_SCALE={scale}")).unwrap_or_default();
-    eprintln!("\n{} test binaries, {AT_ONCE} at once{scaled} {arguments}", binaries.len());
+    eprintln!("\n{} test binaries, {PARALLEL} in parallel{scaled} {arguments}", binaries.len());
     let (waiting, ended) = (Mutex::new(binaries.into_iter()), Mutex::new((count, Vec::new())));
     let next = || locked(&waiting).next();
     let work = || -> Result<()> {
@@ -124,7 +125,7 @@ pub(crate) fn run(binaries: Vec<Binary>, arguments: &str, scale: Option<&str>, c
         Ok(())
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..PARALLEL).map(|_| scope.spawn(work)).collect();
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?)
     })?;
     let (_, failed) = ended.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -141,18 +142,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_run_and_counted_whichever_fails() {
+    fn all_binaries_are_run_and_counted_even_if_one_fails() {
         let binary = |target: &str, executable: PathBuf| Binary {
-            package: "room".into(),
+            package: "package".into(),
             target: target.into(),
             directory: root(),
             executable,
         };
-        let sound = std::env::current_exe().unwrap();
-        let binaries = vec![binary("broken", "false".into()), binary("sound", sound)];
+        let passing = std::env::current_exe().unwrap();
+        let binaries = vec![binary("failing", "false".into()), binary("passing", passing)];
         let mut count = Count::default();
-        let failed = run(binaries, "closing_lines_are_counted", None, &mut count).unwrap_err();
-        assert_eq!(failed.to_string(), "tests failed in room broken");
+        let failed = run(binaries, "result_lines_are_counted", None, &mut count).unwrap_err();
+        assert_eq!(failed.to_string(), "tests failed in package failing");
         assert_eq!(count.passed, 1);
     }
 }

@@ -1,17 +1,18 @@
-//! Hostile input for what reads input. The targets are in fuzz/, which wants a nightly compiler and `cargo-fuzz`.
+//! Runs the fuzzers. The targets are in fuzz/ and need a nightly compiler and `cargo-fuzz`.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::needs;
 use crate::run::{command, root};
+use crate::tools;
 
-/// What is fuzzed.
+/// The fuzz targets.
 const TARGETS: &[&str] = &["record", "bundle", "import", "expression", "sse", "shell"];
 
-/// How long each target runs where nobody says it, and as a part of the tests.
+/// The default duration of a target in seconds.
 const SECONDS: u64 = 30;
+/// The duration of a target in seconds when it runs as a part of the tests.
 const SHORT: u64 = 4;
 
 /// Runs one target, or all of them.
@@ -31,15 +32,15 @@ pub(crate) fn fuzz(words: &[&str]) -> Result<()> {
             &TARGETS[at..=at]
         }
     };
-    if let Err(why) = needs::cargo_fuzz() {
+    if let Err(why) = tools::cargo_fuzz() {
         bail!("fuzzing needs a nightly compiler and cargo-fuzz: {why}");
     }
     targets.iter().try_for_each(|target| run(target, seconds))
 }
 
-/// A few seconds of each, where the machine has what it needs.
+/// Runs each target for a few seconds, if the required tools are installed.
 pub(crate) fn short() -> Result<String> {
-    match needs::cargo_fuzz() {
+    match tools::cargo_fuzz() {
         Ok(()) => {
             TARGETS.iter().try_for_each(|target| run(target, SHORT))?;
             Ok(format!("fuzzing: {} for {SHORT} s each, nothing found", TARGETS.join(", ")))
@@ -55,7 +56,7 @@ fn number(seconds: &str) -> Result<u64> {
     seconds.parse().with_context(|| format!("{seconds:?} is not a number of seconds"))
 }
 
-/// What it finds on the way is kept in the target directory; what is in the sources is only read.
+/// Runs one target. New inputs are kept in the target directory; the corpus in the source tree is only read.
 fn run(target: &str, seconds: u64) -> Result<()> {
     let all = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let all = root().join(all).join("fuzz");
@@ -66,21 +67,21 @@ fn run(target: &str, seconds: u64) -> Result<()> {
     let line = format!("cargo +nightly fuzz run --fuzz-dir fuzz --sanitizer none {target}");
     eprintln!("\n$ {line} ({seconds} s)");
     let mut fuzz = command(&line);
-    fuzz.env("PATH", needs::path_with_tools()).arg("--target-dir").arg(&all).arg(&found);
+    fuzz.env("PATH", tools::path_with_tools()).arg("--target-dir").arg(&all).arg(&found);
     fuzz.arg(format!("fuzz/corpus/{target}")).arg("--").arg(format!("-max_total_time={seconds}"));
     fuzz.args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=16384", "-print_final_stats=1"]);
     fuzz.arg(format!("-artifact_prefix={}/", crashes.display()));
     let done = fuzz.output().with_context(|| format!("starting `{line}`"))?;
-    let said = String::from_utf8_lossy(&done.stderr);
+    let output = String::from_utf8_lossy(&done.stderr);
     if !done.status.success() {
-        eprintln!("{said}");
+        eprintln!("{output}");
         bail!(
             "fuzzing {target} failed; an input that breaks it is in {}\n  help: `cargo +nightly fuzz run --fuzz-dir fuzz \
              --sanitizer none {target} FILE` runs it again",
             crashes.display()
         );
     }
-    let tried = said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+    let tried = output.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
     eprintln!("{target}: {} inputs, nothing found", tried.unwrap_or("some").trim());
     Ok(())
 }

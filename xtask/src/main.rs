@@ -5,12 +5,12 @@
 
 mod bench;
 mod binaries;
+mod crates;
 mod fuzz;
-mod needs;
 mod providers;
-mod rooms;
 mod run;
 mod test;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -18,11 +18,12 @@ use test::Extent;
 
 const HELP: &str = "\
 cargo xtask test            install what the tests need, then run all of them
-cargo xtask test --fast     the warm loop: lints and most tests, with short loops
-cargo xtask test --nightly  all tests with loops 20 times as long, then fuzzing
-cargo xtask bench ledger    measure records and sessions against peers and the machine's limits
-cargo xtask bench placement measure files and commands, against git too
-cargo xtask bench loop      measure turns of an agent, requests, answers and the terminal, against peers
+cargo xtask test --fast     lints and most tests, with a tenth of the iterations, for use while editing
+cargo xtask test --nightly  all tests with 20 times the iterations, then fuzzing
+cargo xtask bench ledger    benchmark records and sessions, and compare with other programs and the machine's limits
+cargo xtask bench placement benchmark files and commands, and compare with git
+cargo xtask bench loop      benchmark agent turns, requests, answers and the terminal, and compare with other programs
+cargo xtask bench compose   benchmark branches that are joined, and what a combinator costs, and compare with LangGraph
     --json                  one object a row
     --quick                 small sizes, to see that it runs
     --no-peers              only our side and the limits

@@ -1,4 +1,4 @@
-//! Recorded answers of providers, compared with what the vendors' own clients made of them.
+//! Compares how Rath parses recorded answers of providers with how the vendors' own clients parse them.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use anyhow::{Context as _, Result};
 
 use crate::run::{command, root};
 
-/// Where the check is: a program of its own, so that this one needs no client for HTTP and is there in seconds.
+/// The command of the check. It is a separate program so that xtask needs no HTTP client and builds in seconds.
 const CHECK: &str = "cargo run --quiet --package rath-recordings --example providers --";
 
-/// Checks every recording in a folder; whether none differs.
+/// Checks every recording in a folder. Returns whether all of them agree.
 pub(crate) fn providers(folder: Option<&str>) -> Result<bool> {
     let folder = folder.map_or_else(|| root().join("../shared/data/providers"), PathBuf::from);
-    let folder = std::path::absolute(&folder).with_context(|| format!("looking at {}", folder.display()))?;
+    let folder = std::path::absolute(&folder).with_context(|| format!("resolving {}", folder.display()))?;
     let status = command(CHECK).arg(folder).status().with_context(|| format!("starting `{CHECK}`"))?;
     Ok(status.success())
 }

@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -12,7 +12,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Runs a command in the project's directory, its output shown; fails if it does.
+/// Runs a command in the project's directory and shows its output. Fails if the command fails.
 pub(crate) fn run(line: &str) -> Result<()> {
     eprintln!("\n$ {line}");
     let status = command(line).status().with_context(|| format!("starting `{line}`"))?;
@@ -20,20 +20,20 @@ pub(crate) fn run(line: &str) -> Result<()> {
     Ok(())
 }
 
-/// How many tests passed and failed.
+/// The number of tests that passed, failed and were skipped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Count {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
-    /// What the closing line must not leave out: the tests that this machine could not run.
+    /// Remarks to print at the end: the tests that this machine could not run.
     pub(crate) remarks: BTreeSet<String>,
-    /// Seconds and names of the tests that took more than one second.
+    /// The seconds and names of the tests that took more than one second.
     pub(crate) slowest: Vec<(f32, String)>,
 }
 
 impl Count {
-    /// Counts a line of a test binary's output.
+    /// Evaluates a line of a test binary's output.
     pub(crate) fn add(&mut self, line: &str) {
         let more = closing_line(line);
         self.passed += more.passed;
@@ -42,7 +42,7 @@ impl Count {
         if line.starts_with("escape suite") {
             self.remarks.insert(line.to_owned());
         }
-        // A test that skips itself says so once or several times, and passes for the test harness.
+        // A test that skips itself reports it at least once, and counts as passed in the test harness.
         if line.starts_with("skipped: ") && self.remarks.insert(line.to_owned()) {
             self.passed = self.passed.saturating_sub(1);
             self.ignored += 1;
@@ -53,14 +53,14 @@ impl Count {
     }
 }
 
-/// Seconds and name of `test NAME ... ok <1.234s>`.
+/// The seconds and the name in a line `test NAME ... ok <1.234s>`.
 fn timed_line(text: &str) -> Option<(f32, String)> {
     let (name, rest) = text.strip_prefix("test ")?.split_once(" ... ")?;
     let seconds = rest.rsplit_once('<')?.1.strip_suffix("s>")?;
     Some((seconds.parse().ok()?, name.to_owned()))
 }
 
-/// Runs a test command, its output shown, and counts what its closing lines say.
+/// Runs a test command, shows its output, and counts the results.
 pub(crate) fn run_tests(line: &str, count: &mut Count) -> Result<()> {
     eprintln!("\n$ {line}");
     let mut child = command(line).stdout(Stdio::piped()).spawn().with_context(|| format!("starting `{line}`"))?;
@@ -73,7 +73,7 @@ pub(crate) fn run_tests(line: &str, count: &mut Count) -> Result<()> {
     Ok(())
 }
 
-/// The figures of `test result: ok. 3 passed; 0 failed; 0 ignored; …`.
+/// The counts in a line `test result: ok. 3 passed; 0 failed; 0 ignored; …`.
 fn closing_line(text: &str) -> Count {
     let Some(figures) = text.strip_prefix("test result: ") else { return Count::default() };
     let figure = |name: &str| {
@@ -83,13 +83,13 @@ fn closing_line(text: &str) -> Count {
     Count { passed: figure("passed"), failed: figure("failed;"), ignored: figure("ignored"), ..Count::default() }
 }
 
-/// Whether a command succeeds; its output is not shown.
+/// Whether a command succeeds. Its output is not shown.
 pub(crate) fn works(line: &str) -> bool {
     let quiet = command(line).stdout(Stdio::null()).stderr(Stdio::null()).status();
     quiet.is_ok_and(|status| status.success())
 }
 
-/// A command of these words, in the project's directory.
+/// A command in the project's directory.
 pub(crate) fn command(line: &str) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or("true"));
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_lines_are_counted() {
+    fn result_lines_are_counted() {
         let line = "test result: FAILED. 31 passed; 2 failed; 4 ignored; 0 measured; 9 filtered out; finished in 1.20s";
         let counted = Count { passed: 31, failed: 2, ignored: 4, ..Count::default() };
         assert_eq!(closing_line(line), counted);

@@ -1,33 +1,33 @@
-//! Everything that must hold, in one command.
+//! Runs all checks and tests with one command.
 
 use anyhow::{Result, ensure};
 
 use crate::run::{Count, run, run_tests, works};
-use crate::{binaries, fuzz, needs, rooms};
+use crate::{binaries, crates, fuzz, tools};
 
-/// How much of the tests is run.
+/// The extent of a test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// The warm loop: short loops, and without what is large, deep or only the compiler's business.
+    /// For use while editing: few iterations, and without large, deep and compile-only tests.
     Fast,
-    /// What must hold for every commit.
+    /// Required for every commit.
     Whole,
-    /// Loops of twenty times the length, and fuzzing.
+    /// 20 times the iterations, and fuzzing.
     Nightly,
 }
 
-/// Runs the tests; all but the fast ones first install what they need. Ends with one line that counts them.
+/// Runs the tests. Installs the required tools first, except for the fast tests. Prints the number of tests at the end.
 pub(crate) fn test(extent: Extent) -> Result<()> {
     run("cargo fmt --all --check")?;
-    rooms::check()?;
+    crates::check()?;
     let mut count = Count::default();
     if extent == Extent::Fast {
-        let skipped: Vec<String> = LEFT_OUT.iter().map(|name| format!("--skip {name}")).collect();
+        let skipped: Vec<String> = SKIPPED_IN_FAST.iter().map(|name| format!("--skip {name}")).collect();
         binaries::run(binaries::build("--lib --bins --tests")?, &skipped.join(" "), Some("0.1"), &mut count)?;
         return close(count);
     }
     licences()?;
-    needs::install();
+    tools::install();
     let built = binaries::build("--all-targets")?;
     run_tests(&format!("cargo test {} --doc --quiet", binaries::TESTED), &mut count)?;
     let nightly = extent == Extent::Nightly;
@@ -38,21 +38,21 @@ pub(crate) fn test(extent: Extent) -> Result<()> {
     close(count)
 }
 
-/// What the warm loop leaves out: what is large or deep by nature, what the compiler or another language has to say,
-/// the escape suite, and what is run a second time as a plain user.
-const LEFT_OUT: &[&str] = &[
+/// Parts of the names of tests that `--fast` skips: large and deep tests, tests that run the compiler or another
+/// language, the escape suite, and tests that run again as a plain user.
+const SKIPPED_IN_FAST: &[&str] = &[
     "a_hundred_thousand",
     "ten_thousand",
     "a_sparse_file",
-    "a_bottomless",
+    "a_deeply_nested_directory",
     "tampered_vectors",
-    "what_must_not_compile",
-    "nothing_gets_out",
+    "the_compiler_",
+    "escape_from",
     "without_a_sandbox",
     "plain_user",
 ];
 
-/// Cargo closes once for every crate; this is the sum.
+/// Prints the sums over all test binaries.
 fn close(count: Count) -> Result<()> {
     let Count { passed, failed, ignored, remarks, mut slowest } = count;
     ensure!(passed > 0, "no test was run");
@@ -65,7 +65,8 @@ fn close(count: Count) -> Result<()> {
     Ok(())
 }
 
-/// Licences and advisories of what we depend on. `cargo-deny` takes minutes to build, so it is used where it is.
+/// Checks licences and sources of the dependencies. `cargo-deny` takes minutes to build, so it is only used if it is
+/// installed.
 fn licences() -> Result<()> {
     match works("cargo deny --version") {
         true => run("cargo deny --offline check --hide-inclusion-graph bans licenses sources"),

@@ -1,4 +1,4 @@
-//! Our side of the loop benchmark: what a turn costs, and what it costs to come back to a long run.
+//! The benchmark of the agent loop: the cost of a turn, and of resuming a long run.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock")]
 
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use rath::SNAPSHOT_EVERY;
 use rath::agent::Budget;
 use rath::prelude::*;
-use rath::sandbox::{Backend as _, Local, Overlay, Registry, Spec};
-use rath::workshop::Place;
+use rath::sandbox::{Backend as _, Local, Overlay, Registry, SandboxSpec};
+use rath::session::SNAPSHOT_EVERY;
 use rath::workspace::{Options, Workspace};
+use rath::workspaces::PlacementSpec;
 use rath_bench::{Better, Row, median, micros, millis, sync_floor, time};
 use serde_json::json;
 
@@ -27,13 +27,13 @@ fn add(a: i64, b: i64) -> String {
     (a + b).to_string()
 }
 
-/// Gives 4 KiB.
+/// Returns 4 KiB of text.
 #[tool(effect = "pure")]
 fn dump() -> String {
     "0123456789abcdef".repeat(256)
 }
 
-/// When turns were begun.
+/// The start times of turns.
 #[derive(Default)]
 struct Clock(std::sync::Mutex<Vec<Instant>>);
 
@@ -52,7 +52,7 @@ impl Clock {
     }
 }
 
-/// An agent that calls a tool `turns` times, and says goodbye.
+/// An agent that calls a tool `turns` times and then finishes.
 fn caller(turns: u64, clock: Arc<Clock>) -> Agent {
     let model = Scripted::from_fn(move |seen| {
         clock.tick();
@@ -83,7 +83,7 @@ fn main() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("rath-loop-").tempdir_in(std::env::current_dir()?.join("target"))?;
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
     runtime.block_on(async {
-        // First, while the memory of this process is its own.
+        // First, so that memory used by other measurements is not counted.
         if wanted("many") {
             many(dir.path(), quick).await?;
         }
@@ -113,7 +113,7 @@ async fn in_memory(quick: bool) -> Result<()> {
     let last = if quick { 2_000 } else { 10_000 };
     let (mut early, mut late) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        let (clock, _) = turns(&Memory::new(), last + 200).await?;
+        let (clock, _) = turns(&InMemory::new(), last + 200).await?;
         early.push(clock.between(5, 205));
         late.push(clock.between(last as usize - 200, last as usize));
     }
@@ -128,7 +128,7 @@ async fn durable(dir: &Path, quick: bool) -> Result<()> {
     let n = if quick { 200 } else { 1_000 };
     let (floor, _) = sync_floor(dir, 4096, 300)?;
     let store = Embedded::create(dir.join("durable"))?;
-    // The log of a store that is in use has its size; a new one grows, which syncs slower.
+    // The WAL of a store in use has reached its size. A new WAL still grows, which makes syncs slower.
     turns(&store, 100).await?;
     let (clock, _) = turns(&store, n).await?;
     let (early, late) = (clock.between(5, 105), clock.between(n as usize - 100, n as usize));
@@ -141,17 +141,17 @@ async fn durable(dir: &Path, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// A turn whose call writes a file in `local`, against a save of the same and the syncs that it takes. The three are
-/// measured in turns: a disk is not as fast in one second as in the next.
+/// Measures a turn whose call writes a file with the backend `local`, the save of such a file alone, and the syncs of
+/// the turn alone. The measurements alternate, because the speed of a disk varies.
 async fn workspace(dir: &Path, quick: bool) -> Result<()> {
     let (rounds, each) = if quick { (2, 30) } else { (5, 60) };
     let store = Embedded::create(dir.join("workspace"))?;
     let home = dir.join("home");
-    let workshop = Arc::new(Workshop::new(store.clone(), home, Registry::new().with(Arc::new(Local::new()))));
+    let workspaces = Arc::new(Workspaces::new(store.clone(), home, Registry::new().with(Arc::new(Local::new()))));
     let (mut turns, mut floors, mut saves) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
         floors.push(sync_floor(dir, 4096, 100)?.0 * 1e6);
-        turns.push(workspace_turn(&store, &workshop, round, each).await?);
+        turns.push(workspace_turn(&store, &workspaces, round, each).await?);
         floors.push(sync_floor(dir, 4096, 100)?.0 * 1e6);
         saves.push(save_alone(&store, dir, round, each).await?);
     }
@@ -164,17 +164,17 @@ async fn workspace(dir: &Path, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// A turn of a session that has its files in layers, as forks do.
-async fn workspace_turn(store: &Arc<dyn Store>, workshop: &Arc<Workshop>, round: u64, turns: u64) -> Result<f64> {
+/// Measures a turn of a session with layered files, as forks have.
+async fn workspace_turn(store: &Arc<dyn Store>, workspaces: &Arc<Workspaces>, round: u64, turns: u64) -> Result<f64> {
     let mut session = asked(store)?;
-    workshop.place(&mut session, Place::empty("local")).await?;
-    session.equip_shared(workshop.clone());
+    workspaces.assign(&mut session, PlacementSpec::empty("local")).await?;
+    session.provide_shared(workspaces.clone());
     let clock = Arc::new(Clock::default());
     let ticking = clock.clone();
     let model = Scripted::from_fn(move |seen| {
         ticking.tick();
         match seen.turn < turns {
-            // What the store has already is not written again, so no two rounds write the same.
+            // Each round writes different content, because content that is stored already is not written again.
             true => {
                 let content = format!("turn {} of {round}\n", seen.turn);
                 Turn::new().call("write", json!({ "path": "file", "content": content }))
@@ -187,7 +187,7 @@ async fn workspace_turn(store: &Arc<dyn Store>, workshop: &Arc<Workshop>, round:
     Ok(clock.between(5, turns as usize))
 }
 
-/// What the files of such a turn cost without a record: a file is written through the sandbox and saved, in layers too.
+/// Measures only the files of such a turn: a file is written through the sandbox and saved, also in layers.
 async fn save_alone(store: &Arc<dyn Store>, dir: &Path, round: u64, times: u64) -> Result<f64> {
     let dir = dir.join(format!("save-{round}"));
     let (home, begin, sandbox) = (dir.join("home"), dir.join("begin"), dir.join("sandbox"));
@@ -197,9 +197,14 @@ async fn save_alone(store: &Arc<dyn Store>, dir: &Path, round: u64, times: u64) 
     let options = Options { anywhere: true, ..Options::default() };
     let (mut empty, _) = Workspace::open(store.clone(), &begin, &dir.join("begin-state"), &options)?;
     let version = empty.save()?.version;
-    let (mut workspace, _) = Workspace::lay(store.clone(), &home, &home.join("layered"), &version, &options)?;
+    let (mut workspace, _) =
+        Workspace::create_layered(store.clone(), &home, &home.join("layered"), &version, &options)?;
     let overlay = workspace.overlay().map(|over| Overlay { lowers: over.lowers, upper: over.upper, work: over.work });
-    let spec = Spec { overlay, appears_at: Some("/workspace".into()), ..Spec::new(workspace.directory(), &sandbox) };
+    let spec = SandboxSpec {
+        overlay,
+        mount_path: Some("/workspace".into()),
+        ..SandboxSpec::new(workspace.directory(), &sandbox)
+    };
     let sandbox = Local::new().open(spec).await?;
     let mut saves = Vec::new();
     for at in 0..times {
@@ -223,11 +228,11 @@ async fn on_disk(dir: &Path, quick: bool) -> Result<()> {
     let agent = Agent::new("dumper").model(model).tools(dump).budget(Budget::UNLIMITED);
     let first = agent.forward(asked(&store)?).await?;
     drop(first);
-    Embedded::open_here(&path, "bench")?.checkpoint()?;
+    Embedded::open_as(&path, "bench")?.checkpoint()?;
     let once = disk(&path);
     let second = agent.forward(asked(&store)?).await?;
     drop(second);
-    Embedded::open_here(&path, "bench")?.checkpoint()?;
+    Embedded::open_as(&path, "bench")?.checkpoint()?;
     let per_turn = (disk(&path) - once) as f64 / n as f64;
     let content = 2048.0 + 4096.0;
     let name = format!("disk for a turn with a 2 KiB answer and 4 KiB output, {n} turns");
@@ -239,7 +244,7 @@ fn disk(path: &Path) -> u64 {
     rath::workspace::disk_use(path)
 }
 
-/// Resident memory of this process in MB.
+/// The peak resident memory of this process in MB.
 fn resident() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with("VmHWM")).context("no VmHWM")?;
@@ -268,16 +273,16 @@ async fn many(dir: &Path, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// A run of one long agent step, and one of many short steps, each stopped by a question, and come back to.
+/// Measures resuming two runs that wait for an answer: one with a single long agent step, one with many short steps.
 async fn resume(dir: &Path, quick: bool) -> Result<()> {
     let n: u64 = if quick { 1_000 } else { 10_000 };
     let path = dir.join("resume");
     let store = Embedded::create(&path)?;
     let long = long(n);
     let waiting = |ended: Result<Session, Error>| ended.err().is_some_and(|error| error.code() == "waiting");
-    ensure!(waiting(store.run("long", Actor::program("bench"), &long, prepared).await), "it did not ask");
+    ensure!(waiting(store.run("long", Actor::program("bench"), &long, prepared).await), "the run asked no question");
     let short = short(n);
-    ensure!(waiting(store.run("short", Actor::program("bench"), &short, prepared).await), "it did not ask");
+    ensure!(waiting(store.run("short", Actor::program("bench"), &short, prepared).await), "the run asked no question");
     drop(store);
     for key in ["long", "short"] {
         let mut took = Vec::new();
@@ -286,11 +291,11 @@ async fn resume(dir: &Path, quick: bool) -> Result<()> {
             let start = Instant::now();
             let session = store.begin_run(key, Actor::program("bench"), prepared).await?;
             let ended = match key {
-                "long" => session.go_on(&long).await,
-                _ => session.go_on(&short).await,
+                "long" => session.execute(&long).await,
+                _ => session.execute(&short).await,
             };
             took.push(millis(start.elapsed()));
-            ensure!(ended.is_err_and(|error| error.code() == "waiting"), "it did not come to its question");
+            ensure!(ended.is_err_and(|error| error.code() == "waiting"), "the run did not reach its question");
         }
         let what = if key == "long" { "one agent step" } else { "an agent step each" };
         let name = format!("resume a run of {n} turns, {what}, to its first live step");

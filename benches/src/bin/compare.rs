@@ -1,5 +1,5 @@
-//! Both sides of a benchmark in one run: ours, the peers' in a virtual environment, the machine's limits.
-//! The first word is the area: `ledger`, `placement` or `loop`.
+//! Runs all programs of a benchmark: ours, and those we compare with, in a Python virtual environment. The first
+//! argument is the area: `ledger`, `placement`, `loop` or `compose`.
 
 #![allow(clippy::disallowed_methods, reason = "it runs the other binaries and the peers' script")]
 
@@ -12,15 +12,16 @@ use rath_bench::Row;
 use rath_bench::baseline::Baseline;
 use serde_json::Value;
 
-/// The areas, each with our programs that measure it. The peers' script has the area's name.
+/// The areas, each with our benchmark programs. The script of the compared programs has the name of the area.
 const AREAS: &[(&str, &[&str])] = &[
     ("ledger", &["ledger", "ledger_memory", "ledger_erase", "search", "simulation"]),
     ("placement", &["placement", "placement_local"]),
     ("loop", &["agent_loop", "decode", "encode", "terminal"]),
+    ("compose", &["compose"]),
 ];
 
-/// Our rows and the row of the peers' script that does the same work, in the same unit. A `*` stands for the
-/// part of our name that differs between runs; the first that fits counts.
+/// Our rows, each with the row of the peers' script that does the same work. A `*` matches the part of our name that
+/// differs between runs; the first match counts.
 const SAME_WORK: &[(&str, &str)] = &[
     ("append 500 B in memory, at 10 records", "append_memory_us_at_10"),
     ("append 500 B in memory, at 100,000 records", "append_memory_us_at_100000"),
@@ -43,12 +44,17 @@ const SAME_WORK: &[(&str, &str)] = &[
     ("one turn durable, at turn *", "turn_durable_us_at_1000"),
     ("disk for a turn with a 2 KiB answer and 4 KiB output, *", "disk_bytes_per_turn"),
     ("* sessions × 20 turns at once, durable", "sessions_1000_s"),
+    ("* branches with an answer each, durable, joined", "branches_durable_s"),
+    ("* branches with an answer each, 64 at once, in memory", "branches_memory_s"),
     ("decode 1 MB of recorded SSE: Messages", "decode_messages_ms"),
     ("decode 1 MB of recorded SSE: Chat", "decode_chat_ms"),
     ("decode 1 MB of recorded SSE: Responses", "decode_responses_ms"),
 ];
 
-/// How many times better than OpenRath, or a vendor's client, a row must be, beside a target of its own.
+/// How many times better than LangGraph a row must be. For other rows, LangGraph is only shown.
+const WANTED_OF_LANGGRAPH: &[(&str, f64)] = &[("* branches with an answer each, durable, joined", 10.0)];
+
+/// How many times better than OpenRath or a vendor's client a row must be, in addition to its own target.
 const WANTED: &[(&str, f64)] = &[
     ("1,000 forks*", 100.0),
     ("export + import of 100000 records", 5.0),
@@ -58,7 +64,7 @@ const WANTED: &[(&str, f64)] = &[
     ("decode 1 MB of recorded SSE: *", 10.0),
 ];
 
-/// What the table says of a name.
+/// Looks up a name in one of the tables.
 fn of<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     let fits = |pattern: &str| match pattern.split_once('*') {
         Some((before, after)) => name.starts_with(before) && name.ends_with(after),
@@ -78,7 +84,10 @@ fn main() -> Result<()> {
         }
     }
     let has = |flag: &str| flags.iter().any(|given| given == flag);
-    ensure!(!(has("--quick") && has("--keep")), "the figures of a quick run are not worth keeping");
+    ensure!(
+        !(has("--quick") && has("--keep")),
+        "--keep cannot be used with --quick: results of quick runs are not comparable"
+    );
     let quick = if has("--quick") { &["--quick"][..] } else { &[] };
     let beside = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
     eprintln!("our side:");
@@ -112,19 +121,19 @@ fn main() -> Result<()> {
     if has("--keep") {
         baseline.keep(&area, &rows);
         baseline.write(&path)?;
-        eprintln!("kept in benches/baseline.json");
+        eprintln!("saved to benches/baseline.json");
     }
     Ok(())
 }
 
-/// Names the rows that got worse since the figures that were last kept.
+/// Prints the rows that got worse since the baseline.
 fn report_worse(baseline: &Baseline, area: &str, rows: &[Row]) {
     let Some(origin) = baseline.origin(area) else {
-        eprintln!("\nno figures of {area} are kept yet: --keep keeps these");
+        eprintln!("\nthere is no baseline for {area}: save one with --keep");
         return;
     };
     let worse = baseline.worse(area, rows);
-    eprintln!("\n{} rows are more than 20 % worse than the kept ones ({origin})", worse.len());
+    eprintln!("\n{} rows are at least 20 % worse than the baseline ({origin})", worse.len());
     for row in worse {
         let (was, is) = (figure(Some(row.was)), figure(Some(row.is)));
         eprintln!("  {:.1} times worse: {}: {is} {}, was {was} {}", row.factor, row.name, row.unit, row.unit);
@@ -156,7 +165,7 @@ fn output(program: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Sets up the peers once and runs their side. Figures by row, then by peer.
+/// Installs the peers once and runs their script. Returns the results by row, then by peer.
 fn peers(area: &str, quick: &[&str]) -> Result<BTreeMap<String, Vec<(String, f64)>>> {
     let venv = root().join("target/peers");
     let python = venv.join("bin/python");
@@ -167,7 +176,7 @@ fn peers(area: &str, quick: &[&str]) -> Result<BTreeMap<String, Vec<(String, f64
         output(&python, &["-m", "pip", "install", "--quiet", "-r", "benches/peers/requirements.txt"])?;
         std::fs::write(venv.join("ready"), wanted)?;
     }
-    eprintln!("their side (some minutes):");
+    eprintln!("running the peers (takes some minutes):");
     let lines = output(&python, &[&[format!("benches/peers/{area}.py").as_str()], quick].concat())?;
     let mut found: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
     for line in lines.lines() {
@@ -181,7 +190,7 @@ fn peers(area: &str, quick: &[&str]) -> Result<BTreeMap<String, Vec<(String, f64
     Ok(found)
 }
 
-/// The row once per peer. OpenRath's milliseconds per durable append become a rate, as ours is.
+/// Returns the row once per peer. OpenRath's milliseconds per durable append are converted to a rate.
 fn against(row: Row, peers: &[(String, f64)]) -> Vec<Row> {
     if peers.is_empty() {
         return vec![row];
@@ -191,7 +200,8 @@ fn against(row: Row, peers: &[(String, f64)]) -> Vec<Row> {
         let value = if row.is_rate() && row.name.ends_with("one writer") { 1000.0 / value } else { *value };
         row.peer = Some(value);
         row.peer_name = Some(name.clone());
-        if let Some(wanted) = of(WANTED, &row.name).filter(|_| name != "langgraph") {
+        let table = if name == "langgraph" { WANTED_OF_LANGGRAPH } else { WANTED };
+        if let Some(wanted) = of(table, &row.name) {
             let target = row.target.map_or(value / wanted, |own| own.min(value / wanted));
             row.target = Some(target);
             row.pass = row.ours.map(|ours| ours <= target);
@@ -201,7 +211,7 @@ fn against(row: Row, peers: &[(String, f64)]) -> Vec<Row> {
     peers.iter().map(one).collect()
 }
 
-/// A figure in four digits or so.
+/// Formats a result with about four digits.
 fn figure(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),
@@ -213,7 +223,7 @@ fn figure(value: Option<f64>) -> String {
 
 fn show(program: &str, table: &[Row]) {
     if table.is_empty() {
-        println!("\n{program}: nothing was measured");
+        println!("\n{program}: no results");
         return;
     }
     println!(
@@ -247,14 +257,14 @@ fn show(program: &str, table: &[Row]) {
     }
 }
 
-/// Figures of a busy machine are no failure: they are said.
+/// Prints the missed targets. They are not an error, because the machine may be busy.
 fn say_what_is_missed<'a>(rows: impl Iterator<Item = &'a Row>) {
     let mut rows: Vec<&Row> = rows.filter(|row| row.pass.is_some()).collect();
-    // A row stands once beside each of its peers.
+    // A row is listed once for each of its peers.
     rows.dedup_by(|one, other| one.name == other.name && one.target == other.target);
     let missed: Vec<_> = rows.iter().filter(|row| row.pass == Some(false)).collect();
-    println!("\n{} of {} targets are reached", rows.len() - missed.len(), rows.len());
+    println!("\n{} of {} targets reached", rows.len() - missed.len(), rows.len());
     for Row { name, unit, ours, target, .. } in missed {
-        println!("  missed: {name}: {} {unit}, wanted {} {unit}", figure(*ours), figure(*target));
+        println!("  missed: {name}: {} {unit}, target {} {unit}", figure(*ours), figure(*target));
     }
 }

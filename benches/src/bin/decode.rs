@@ -1,4 +1,4 @@
-//! What it costs to read a streamed answer, against parsing the JSON that it holds.
+//! Measures decoding a streamed answer, compared with parsing only its JSON.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock")]
 
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use rath_bench::{Better, Row, median, millis, time};
 use rath_model::sse;
-use rath_recordings::{Api, Exchange, files, read};
+use rath_recordings::{Exchange, RecordedApi, files, read};
 use serde_json::Value;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const MEGABYTE: usize = 1 << 20;
-/// What a socket gives at once.
+/// The number of bytes in one read from a socket.
 const PIECE: usize = 16 << 10;
 
 fn main() -> Result<()> {
@@ -32,15 +32,17 @@ fn main() -> Result<()> {
     {
         return write(&streams, Path::new(to));
     }
-    for (name, which) in [("Messages", Api::Messages), ("Chat", Api::Chat), ("Responses", Api::Responses)] {
+    for (name, which) in
+        [("Messages", RecordedApi::Messages), ("Chat", RecordedApi::Chat), ("Responses", RecordedApi::Responses)]
+    {
         let some = streams.iter().filter(|(api, _)| *api == which);
         measure(&format!("decode 1 MB of recorded SSE: {name}"), &some.cloned().collect::<Vec<_>>())?;
     }
     measure("decode 1 MB of recorded SSE", &streams)
 }
 
-/// Puts the streams where the peers' side finds them.
-fn write(streams: &[(Api, Vec<u8>)], to: &Path) -> Result<()> {
+/// Writes the streams to files for the peers' script.
+fn write(streams: &[(RecordedApi, Vec<u8>)], to: &Path) -> Result<()> {
     for (at, (api, stream)) in streams.iter().enumerate() {
         let name = format!("{api:?}-{at}").to_lowercase();
         std::fs::write(to.join(name), stream)?;
@@ -48,21 +50,21 @@ fn write(streams: &[(Api, Vec<u8>)], to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// All recorded streams of the APIs that are read.
-fn streams(folder: &Path) -> Result<Vec<(Api, Vec<u8>)>> {
+/// All recorded streams of the supported APIs.
+fn streams(folder: &Path) -> Result<Vec<(RecordedApi, Vec<u8>)>> {
     let mut streams = Vec::new();
     for file in files(&folder.join("recordings"))? {
         let exchanges = read(&std::fs::read(file)?).unwrap_or_default();
-        let of_ours = |exchange: Exchange| Some((Api::of(&exchange).ok()?, exchange.body));
+        let of_ours = |exchange: Exchange| Some((RecordedApi::of(&exchange).ok()?, exchange.body));
         streams.extend(exchanges.into_iter().filter(Exchange::is_stream).filter_map(of_ours));
     }
     Ok(streams)
 }
 
-/// Both sides do the same streams over and over until a megabyte is read.
-fn measure(name: &str, streams: &[(Api, Vec<u8>)]) -> Result<()> {
+/// Both programs decode the same streams repeatedly, 1 MB in total.
+fn measure(name: &str, streams: &[(RecordedApi, Vec<u8>)]) -> Result<()> {
     let bytes: usize = streams.iter().map(|(_, stream)| stream.len()).sum();
-    ensure!(bytes > 0, "no stream is recorded in it");
+    ensure!(bytes > 0, "there are no recorded streams");
     let payloads: Vec<Vec<u8>> = streams.iter().flat_map(|(_, stream)| payloads(stream)).collect();
     let times = MEGABYTE.div_ceil(bytes);
     let scale = MEGABYTE as f64 / (bytes * times) as f64;
@@ -76,7 +78,7 @@ fn measure(name: &str, streams: &[(Api, Vec<u8>)]) -> Result<()> {
     Ok(())
 }
 
-fn decode(streams: &[(Api, Vec<u8>)]) {
+fn decode(streams: &[(RecordedApi, Vec<u8>)]) {
     for (api, stream) in streams {
         let _ = black_box(api.decode(stream.chunks(PIECE)));
     }
@@ -90,8 +92,8 @@ fn parse(payloads: &[Vec<u8>]) {
 
 fn payloads(stream: &[u8]) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
-    let mut each = |event: sse::Event<'_>| payloads.push(event.data.to_vec());
-    let mut parser = sse::Parser::default();
+    let mut each = |event: sse::SseEvent<'_>| payloads.push(event.data.to_vec());
+    let mut parser = sse::SseParser::default();
     let _ = parser.feed(stream, &mut each).and_then(|()| parser.finish(&mut each));
     payloads
 }

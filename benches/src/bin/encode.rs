@@ -1,4 +1,4 @@
-//! What it costs to make a request of a long conversation, against writing the JSON that it is.
+//! Measures encoding the request of a long conversation, compared with only serializing its JSON.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock")]
 
@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 use pollster::block_on;
 use rath_bench::{Better, Row, median, millis, time};
 use rath_core::body::{Assistant, Block};
-use rath_core::{Actor, Encoded, Memory, Message, Parameters, Session};
-use rath_model::{Talk, encode_with};
+use rath_core::{Actor, Encoded, InMemory, Message, Parameters, Session};
+use rath_model::{RequestInput, encode_with};
 use serde_json::{Value, json};
 
 #[global_allocator]
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let messages = conversation()?;
     let (parameters, files) = (Parameters::default(), BTreeMap::new());
     let prompt = "You are careful with files. Say what you do, and do no more than you were asked for.";
-    let talk = Talk {
+    let request_input = RequestInput {
         agent: "agent",
         model: "m",
         prompt,
@@ -35,7 +35,7 @@ fn main() -> Result<()> {
     };
     for (name, encoder) in ENCODERS {
         let encode = || -> Result<Encoded> {
-            Ok(Encoded::new(encode_with(encoder, &talk).context("there is no such encoder")??))
+            Ok(Encoded::new(encode_with(encoder, &request_input).context("there is no such encoder")??))
         };
         let request = encode()?;
         let value: Value = serde_json::from_slice(request.body())?;
@@ -51,9 +51,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A quarter of it is asked, a quarter answered, and half are calls with their results.
+/// The conversation: a quarter user messages, a quarter answers, and half tool calls with results.
 fn conversation() -> Result<Vec<Message>> {
-    let mut session = Session::create(&Memory::new(), Actor::program("bench"));
+    let mut session = Session::create(&InMemory::new(), Actor::program("bench"));
     for round in 0..MESSAGES / 4 {
         let id = format!("call_{round}");
         session.user(format!("Please read \"file {round}\" and tell me what is in it.\nBe brief. Grüße, 王."))?;

@@ -1,4 +1,4 @@
-//! The ledger's hot paths: append, fork, open, read, list, verify. One JSON row a line on stdout.
+//! Measures the store: append, fork, open, read, list, verify. Prints one JSON row per line.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads its own arguments")]
 
@@ -10,7 +10,7 @@ use pollster::block_on;
 use rath_audit::bundle::{Export, Import};
 use rath_bench::{Better, Row, median, micros, millis, sync_floor, time};
 use rath_core::store::{Query, Store};
-use rath_core::{Actor, Digest, Memory, Session, View};
+use rath_core::{Actor, Digest, InMemory, Session, View};
 use rath_store::Embedded;
 
 /// The allocator of the `rath` binary.
@@ -24,7 +24,7 @@ fn payload() -> String {
     "x".repeat(500 - r#"{"text":""}"#.len())
 }
 
-/// Measures one thing and prints its rows.
+/// A measurement, which prints its rows.
 type Measure = fn(&Sizes, &Path) -> Result<()>;
 
 struct Sizes {
@@ -78,7 +78,7 @@ fn session_of(store: &Arc<dyn Store>, records: usize) -> Session {
 }
 
 fn append_memory(sizes: &Sizes, _: &Path) -> Result<()> {
-    let store = Memory::new();
+    let store = InMemory::new();
     let text = payload();
     for (name, length) in
         [("append 500 B in memory, at 10 records", 10), ("append 500 B in memory, at 100,000 records", sizes.long)]
@@ -90,7 +90,7 @@ fn append_memory(sizes: &Sizes, _: &Path) -> Result<()> {
             let (took, ()) = time(|| texts.into_iter().for_each(|text| assert!(session.user(text).is_ok())));
             each.push(micros(took) / 1000.0);
         }
-        // The limit: two hashes over as many bytes as a record has.
+        // The limit: two hashes over the bytes of a record.
         let (header, body) = (vec![b'h'; 360], vec![b'b'; 516]);
         let (floor, _) =
             time(|| (0..1000).map(|_| Digest::of(&header).0[0] ^ Digest::of(&body).0[0]).fold(0, |a, b| a ^ b));
@@ -103,7 +103,7 @@ fn append_durable(sizes: &Sizes, dir: &Path) -> Result<()> {
     let text = payload();
     let (mut one, mut eight, mut floors, mut syncs) = (vec![], vec![], vec![], vec![]);
     for turn in 0..sizes.repeat {
-        // The same bytes as a stored record: header, salt and body.
+        // The size of a stored record: header, salt and body.
         let (sync, rate) = sync_floor(dir, 860, sizes.durable)?;
         syncs.push(sync);
         floors.push(rate);
@@ -162,11 +162,11 @@ fn disk(sizes: &Sizes, dir: &Path) -> Result<()> {
             session.user(payload())?;
             block_on(session.publish())?;
         }
-        // The index of ids belongs to it.
+        // Includes the index of record ids, which is built at the first lookup.
         block_on(store.get(rath_core::store::Lookup::Prefix("0000000000".into())))?;
         drop(session);
         drop(store);
-        Embedded::open_here(&path, "bench")?.checkpoint()?;
+        Embedded::open_as(&path, "bench")?.checkpoint()?;
         let each = (size_of(&path)? - empty) as f64 / count as f64;
         let name = format!("disk for a 500 B record, one commit each, {count} records");
         Row::new(AREA, &name, "B", each, 2.5 * 500.0, Better::Less).floor(500.0).print();
@@ -187,7 +187,7 @@ fn size_of(path: &Path) -> Result<u64> {
 }
 
 fn fork(sizes: &Sizes, dir: &Path) -> Result<()> {
-    let store = Memory::new();
+    let store = InMemory::new();
     let session = session_of(&store, sizes.long);
     let short = session_of(&store, 10);
     let measure = |session: &Session| {
@@ -236,7 +236,7 @@ fn fork(sizes: &Sizes, dir: &Path) -> Result<()> {
 }
 
 fn forks_1000(sizes: &Sizes, _: &Path) -> Result<()> {
-    let store = Memory::new();
+    let store = InMemory::new();
     let session = session_of(&store, sizes.long / 10);
     let mut each = Vec::new();
     for _ in 0..sizes.repeat {
@@ -289,7 +289,7 @@ fn open(sizes: &Sizes, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A store with a million records, one session of them long. Returns the long one.
+/// Fills a store with a million records. One of the sessions is long; returns its id.
 fn million(sizes: &Sizes, path: &Path) -> Result<rath_core::SessionId> {
     let store = Embedded::create(path)?;
     let mut id = None;
@@ -310,7 +310,7 @@ fn million(sizes: &Sizes, path: &Path) -> Result<rath_core::SessionId> {
 
 /// A record as one line of JSON.
 #[derive(serde::Deserialize)]
-#[allow(dead_code, reason = "parsed, not looked at")]
+#[allow(dead_code, reason = "the fields are only parsed")]
 struct Line {
     header: rath_core::Header,
     body: serde_json::Map<String, serde_json::Value>,
@@ -323,7 +323,7 @@ fn context(sizes: &Sizes, dir: &Path) -> Result<()> {
     let text = payload();
     for record in 1..sizes.long {
         session.user(text.clone())?;
-        // As many records a commit as a turn with a few tool calls makes.
+        // As many records per commit as in a turn with a few tool calls.
         if record % 8 == 0 {
             block_on(session.publish())?;
         }
@@ -331,10 +331,10 @@ fn context(sizes: &Sizes, dir: &Path) -> Result<()> {
     block_on(session.publish())?;
     let id = session.id();
     drop(session);
-    // The limit: the same records as lines of a JSON file, read and parsed, nothing hashed.
+    // The limit: reading and parsing the same records from a JSON file, without hashing.
     let file = dir.join("same.jsonl");
     let mut lines = String::new();
-    for record in block_on(async { View::of(&store, id, None).await?.own().await })? {
+    for record in block_on(async { View::of(&store, id, None).await?.own_records().await })? {
         let part = |bytes| std::str::from_utf8(bytes).map(str::to_owned);
         let (header, body) = (part(record.header_bytes())?, part(record.body_bytes().unwrap_or_default())?);
         lines.push_str(&format!("{{\"header\":{header},\"body\":{body}}}\n"));
@@ -389,17 +389,17 @@ fn list(sizes: &Sizes, dir: &Path) -> Result<()> {
 fn verify(sizes: &Sizes, dir: &Path) -> Result<()> {
     let path = dir.join("store");
     million(sizes, &path)?;
-    let store = Embedded::open_here(&path, "bench")?;
+    let store = Embedded::open_as(&path, "bench")?;
     let mut ours = Vec::new();
     let mut bytes = 0;
     for _ in 0..3.max(sizes.repeat / 2) {
         let (took, report) = time(|| store.verify(None, &mut |_, _| {}));
         let report = report?;
-        anyhow::ensure!(report.is_sound(), "{:?}", report.findings);
+        anyhow::ensure!(report.is_valid(), "{:?}", report.findings);
         bytes = report.bytes;
         ours.push(millis(took));
     }
-    // The limit: hashing as many bytes, header by header and body by body, from memory.
+    // The limit: hashing the same headers and bodies from memory.
     let each = bytes as usize / sizes.million;
     let (header, body) = (vec![b'h'; each - 516], vec![b'b'; 516]);
     let (floor, _) =
@@ -413,7 +413,7 @@ fn bundle(sizes: &Sizes, dir: &Path) -> Result<()> {
     let name = format!("export + import of {} records", sizes.long);
     let mut floors = Vec::new();
     let took = there_and_back(sizes, dir, "bundle", &mut |path| {
-        // The limit: the same bytes written, read, and hashed once on either side.
+        // The limit: writing and reading the same bytes, and hashing them once for each direction.
         let records = std::fs::read(path.join("records.jsonl"))?;
         let copy = path.join("copy");
         let (took, done) = time(|| -> std::io::Result<u8> {
@@ -435,7 +435,7 @@ fn bundle_zip(sizes: &Sizes, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A session goes into a bundle, and from there into an empty store: how many milliseconds that takes. `after` is shown
+/// Measures the export of a session to a bundle and its import into an empty store, in milliseconds. Calls `after` with
 /// the bundle of each round.
 fn there_and_back(sizes: &Sizes, dir: &Path, name: &str, after: &mut dyn FnMut(&Path) -> Result<()>) -> Result<f64> {
     let store = Embedded::create(dir.join("from"))?;
@@ -456,13 +456,13 @@ fn there_and_back(sizes: &Sizes, dir: &Path, name: &str, after: &mut dyn FnMut(&
             halves.1.push(millis(back));
             Ok(done?.records)
         });
-        anyhow::ensure!(done? == sizes.long as u64, "not all records were taken in");
+        anyhow::ensure!(done? == sizes.long as u64, "not all records were imported");
         times.push(millis(took));
         after(&path)?;
-        // The next round gets the memory of this one back: a machine's first touch of its memory is not measured.
+        // Freeing the memory of this round lets the next one reuse it, so page faults are not measured.
         drop(into);
         std::fs::remove_dir_all(at)?;
     }
-    eprintln!("    out {:.0} ms, back in {:.0} ms", median(halves.0), median(halves.1));
+    eprintln!("    export {:.0} ms, import {:.0} ms", median(halves.0), median(halves.1));
     Ok(median(times))
 }

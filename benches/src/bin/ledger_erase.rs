@@ -1,5 +1,5 @@
-//! Erasing one record in a store of a gigabyte: mostly packs, with versions of files and many records. One JSON row a
-//! line on stdout.
+//! Measures erasing one record in a store of 1 GB: mostly packs, with versions of files and many records. Prints one
+//! JSON row per line.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads its own arguments")]
 
@@ -12,7 +12,7 @@ use rath_bench::{Better, Row, median, millis, time};
 use rath_core::body::Placed;
 use rath_core::store::Store;
 use rath_core::{Actor, Blob, Reference, Session};
-use rath_store::{Doomed, Embedded};
+use rath_store::{Embedded, ErasePlan};
 use rath_workspace::{Options, Workspace};
 
 /// The allocator of the `rath` binary.
@@ -21,13 +21,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const AREA: &str = "ledger";
 
-/// How much is in the store.
+/// The content of the store.
 struct Sizes {
-    /// Attachments of a megabyte that do not compress.
+    /// The number of incompressible attachments of 1 MB.
     megabytes: u64,
-    /// Records of 500 bytes besides.
+    /// The number of other records, of 500 bytes each.
     records: usize,
-    /// Files of a version, and versions.
+    /// The number of files in a version, and of versions.
     files: usize,
     versions: usize,
     repeat: usize,
@@ -42,25 +42,25 @@ fn main() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("rath-bench-").tempdir_in(std::env::current_dir()?.join("target"))?;
     let path = dir.path().join("store");
     let attached = fill(&path, dir.path(), &sizes)?;
-    let size = Embedded::open_here(&path, "bench")?.size()?;
+    let size = Embedded::open_as(&path, "bench")?.size()?;
     let (mut each, mut freed) = (Vec::new(), Vec::new());
     for turn in 0..sizes.repeat {
-        let store = Embedded::open_here(&path, "bench")?;
-        let doomed = Doomed { records: vec![attached[turn * attached.len() / sizes.repeat]], ..Doomed::new() };
-        let (took, done) = time(|| store.destroy(&store.quiet()?, &doomed, &mut |_| {}));
+        let store = Embedded::open_as(&path, "bench")?;
+        let doomed = ErasePlan { records: vec![attached[turn * attached.len() / sizes.repeat]], ..ErasePlan::new() };
+        let (took, done) = time(|| store.destroy(&store.lock_for_erase()?, &doomed, &mut |_| {}));
         let done = done?;
         ensure!(done.records == 1 && done.blobs == 1 && done.packs == 1, "{done:?}");
         each.push(millis(took));
         freed.push(done.freed as f64 / 1e6);
     }
-    ensure!(Embedded::open_here(&path, "bench")?.verify(None, &mut |_, _| {})?.is_sound());
+    ensure!(Embedded::open_as(&path, "bench")?.verify(None, &mut |_, _| {})?.is_valid());
     let name = format!("erase one record in a store of {:.1} GB, space returned", size as f64 / 1e9);
     Row::new(AREA, &name, "ms", median(each), 2000.0, Better::Less).print();
     Row::new(AREA, "given back by erasing a record with 1 MB attached", "MB", median(freed), 1.0, Better::More).print();
     Ok(())
 }
 
-/// Bytes that do not compress.
+/// 1 MB of incompressible bytes.
 fn noise(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(1 << 20);
@@ -73,7 +73,7 @@ fn noise(seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Fills a store; says which records have something attached.
+/// Fills a store. Returns the records with attachments.
 fn fill(path: &Path, dir: &Path, sizes: &Sizes) -> Result<Vec<Reference>> {
     let store: Arc<dyn Store> = Embedded::create(path)?;
     let mut attached = Vec::new();

@@ -1,10 +1,10 @@
-//! What a fork costs in memory. A binary of its own: the allocator that counts is slower.
+//! Measures the memory of a fork. This is a separate binary because the counting allocator is slower.
 
 use rath_bench::{Better, Row};
-use rath_core::{Actor, Memory, Session};
+use rath_core::{Actor, InMemory, Session};
 
 fn main() {
-    let store = Memory::new();
+    let store = InMemory::new();
     let mut session = Session::create(&store, Actor::program("bench"));
     for _ in 0..10_000 {
         assert!(session.user("x".repeat(480)).is_ok());

@@ -1,5 +1,5 @@
-//! Files under versions: save, restore, diff, blame, and commands through a backend. One JSON row a line on stdout.
-//! git does the same work in the same run.
+//! Measures versioned files: save, restore, diff, blame, and commands through a backend. Compares with git in the same
+//! run. Prints one JSON row per line.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads its own arguments and runs git")]
 
@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use pollster::block_on;
-use rath::Workshop;
-use rath::sandbox::{Backend as _, Host, Part, Registry, Spec};
-use rath::workshop::Place;
+use rath::Workspaces;
+use rath::sandbox::{Backend as _, ByteRange, Host, Registry, SandboxSpec};
+use rath::workspaces::PlacementSpec;
 use rath_bench::trees::{Dice, edit, make_tree, text};
 use rath_bench::{Better, Row, median, micros, millis, time};
-use rath_core::files::{Forest, diff};
-use rath_core::{Actor, Memory, Store, View};
+use rath_core::files::{TreeStore, diff};
+use rath_core::{Actor, InMemory, Store, View};
 use rath_store::Embedded;
 use rath_workspace::{Options, Workspace, disk_use};
 
@@ -26,7 +26,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const AREA: &str = "placement";
 
-/// Measures one thing and prints its rows.
+/// A measurement, which prints its rows.
 type Measure = fn(&Sizes, &Path) -> Result<()>;
 
 struct Sizes {
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
             eprintln!("  {name} …");
             let dir = dir.path().join(name);
             fs::create_dir_all(&dir)?;
-            // What an earlier row left to be written is not this one's.
+            // Sync, so that pending writes of the previous measurement do not affect this one.
             Command::new("sync").status().context("running sync")?;
             row(&sizes, &dir)?;
             fs::remove_dir_all(&dir)?;
@@ -131,7 +131,7 @@ fn edits(sizes: &Sizes, dir: &Path) -> Result<()> {
             done?;
             theirs.push(millis(took));
             edit(&paths, 10, &mut dice)?;
-            // As a process of its own does it: the index is read from disk.
+            // As in a new process: the index is read from disk.
             let (took, done) = time(|| open(&store, &root, &dir).and_then(|mut workspace| Ok(workspace.save()?)));
             ensure!(done?.read <= 30);
             ours.push(millis(took));
@@ -156,7 +156,7 @@ fn restore(sizes: &Sizes, dir: &Path) -> Result<()> {
     for _ in 0..sizes.repeat {
         edit(&paths, 10, &mut dice)?;
         let after = open(&store, &root, dir)?.save()?.version;
-        let (took, changes) = time(|| block_on(diff(&Forest::new(&*store), &before, &after)));
+        let (took, changes) = time(|| block_on(diff(&TreeStore::new(&*store), &before, &after)));
         ensure!(changes?.len() <= 10);
         diffs.push(millis(took));
         let (took, done) =
@@ -204,9 +204,9 @@ fn disk(sizes: &Sizes, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn workshop(store: Arc<dyn Store>, dir: &Path) -> Workshop {
+fn workspaces(store: Arc<dyn Store>, dir: &Path) -> Workspaces {
     let env = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
-    Workshop::new(store, dir.join("workspaces"), Registry::new().with(Arc::new(Host::new()))).with_env(env)
+    Workspaces::new(store, dir.join("workspaces"), Registry::new().with(Arc::new(Host::new()))).with_env(env)
 }
 
 fn blame(sizes: &Sizes, dir: &Path) -> Result<()> {
@@ -216,12 +216,12 @@ fn blame(sizes: &Sizes, dir: &Path) -> Result<()> {
     let mut dice = Dice(13);
     fs::write(&path, text(&mut dice, 20_000))?;
     let store = store(dir)?;
-    let workshop = workshop(store.clone(), dir);
+    let workspaces = workspaces(store.clone(), dir);
     let mut session = store.create(Actor::person("bench"));
-    block_on(workshop.place(&mut session, Place::in_place("host", &root)))?;
+    block_on(workspaces.assign(&mut session, PlacementSpec::in_place("host", &root)))?;
     for _ in 0..sizes.saves {
         edit(std::slice::from_ref(&path), 1, &mut dice)?;
-        block_on(workshop.save(&mut session))?;
+        block_on(workspaces.save(&mut session))?;
     }
     let mut took = Vec::new();
     for _ in 0..sizes.repeat {
@@ -238,10 +238,10 @@ fn blame(sizes: &Sizes, dir: &Path) -> Result<()> {
 }
 
 fn exec(sizes: &Sizes, dir: &Path) -> Result<()> {
-    let store = Memory::new();
-    let workshop = workshop(store.clone(), dir);
+    let store = InMemory::new();
+    let workspaces = workspaces(store.clone(), dir);
     let mut session = store.create(Actor::person("bench"));
-    block_on(workshop.place(&mut session, Place::empty("host")))?;
+    block_on(workspaces.assign(&mut session, PlacementSpec::empty("host")))?;
     let rounds = sizes.repeat * 50;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -249,8 +249,8 @@ fn exec(sizes: &Sizes, dir: &Path) -> Result<()> {
         ensure!(done?.status.success());
         bare.push(micros(took));
         let run = rath::sandbox::Command::argv(["true"]);
-        let (took, done) = time(|| block_on(workshop.exec(&mut session, run, |_| {})));
-        ensure!(done?.finished.ended.well());
+        let (took, done) = time(|| block_on(workspaces.exec(&mut session, run, |_| {})));
+        ensure!(done?.finished.ended.success());
         ours.push(micros(took));
     }
     let floor = median(bare);
@@ -263,7 +263,7 @@ fn files(sizes: &Sizes, dir: &Path) -> Result<()> {
     let (root, state) = (dir.join("files"), dir.join("state"));
     fs::create_dir_all(&root)?;
     fs::create_dir_all(&state)?;
-    let sandbox = block_on(Host::new().open(Spec::new(&root, &state)))?;
+    let sandbox = block_on(Host::new().open(SandboxSpec::new(&root, &state)))?;
     let bytes = [b'x'; 1024];
     let (mut writes, mut reads) = (Vec::new(), Vec::new());
     for n in 0..sizes.repeat * 50 {
@@ -271,7 +271,7 @@ fn files(sizes: &Sizes, dir: &Path) -> Result<()> {
         let (took, done) = time(|| block_on(sandbox.write(&path, &bytes, None)));
         done?;
         writes.push(micros(took));
-        let (took, read) = time(|| block_on(sandbox.read(&path, Part::ALL)));
+        let (took, read) = time(|| block_on(sandbox.read(&path, ByteRange::ALL)));
         ensure!(read?.bytes.len() == 1024);
         reads.push(micros(took));
     }

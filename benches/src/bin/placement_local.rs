@@ -1,5 +1,5 @@
-//! The isolated sandbox: starting commands, opening, forking with files, saving layers, memory, speed inside. One JSON
-//! row a line on stdout. bubblewrap does what it can in the same run.
+//! Measures the isolated sandbox: starting commands, opening, forking with files, saving layers, memory, and the speed
+//! of commands. Compares with bubblewrap in the same run, where possible. Prints one JSON row per line.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads its own arguments and runs peers")]
 
@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use pollster::block_on;
-use rath::Workshop;
-use rath::sandbox::{Backend, Command as Run, Host, Limits, Local, Overlay, Registry, Sandbox, Spec, Tier};
-use rath::workshop::Place;
+use rath::Workspaces;
+use rath::sandbox::{
+    Backend, Command as Run, Host, IsolationLevel, Limits, Local, Overlay, Registry, Sandbox, SandboxSpec,
+};
+use rath::workspaces::PlacementSpec;
 use rath_bench::trees::{Dice, make_tree};
 use rath_bench::{Better, Row, median, micros, millis, sync_floor, time};
 use rath_core::{Actor, Store};
@@ -25,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const AREA: &str = "placement";
 
-/// Measures one thing and prints its rows.
+/// A measurement, which prints its rows.
 type Measure = fn(&Sizes, &Path) -> Result<()>;
 
 struct Sizes {
@@ -43,7 +45,7 @@ fn main() -> Result<()> {
         true => Sizes { files: 1_000, sandboxes: 50, work_rounds: 1, repeat: 3 },
         false => Sizes { files: 20_000, sandboxes: 1_000, work_rounds: 6, repeat: 7 },
     };
-    if Local::new().diagnose().tier != Some(Tier::Ns) {
+    if Local::new().diagnose().level != Some(IsolationLevel::Ns) {
         eprintln!("  skipped: this machine refuses the tier ns: {:?}", Local::new().diagnose().refusals);
         return Ok(());
     }
@@ -63,20 +65,20 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn spec(dir: &Path) -> Result<Spec> {
+fn spec(dir: &Path) -> Result<SandboxSpec> {
     let (files, state) = (dir.join("files"), dir.join("state"));
     fs::create_dir_all(&files)?;
     fs::create_dir_all(&state)?;
-    Ok(Spec::new(files, state))
+    Ok(SandboxSpec::new(files, state))
 }
 
 fn run(sandbox: &dyn Sandbox, command: Run) -> Result<()> {
     let finished = block_on(async { sandbox.exec(command).await?.finish().await })?;
-    ensure!(finished.ended.well(), "{finished:?}");
+    ensure!(finished.ended.success(), "{finished:?}");
     Ok(())
 }
 
-/// `true`, in a sandbox that is open, bare, and in a fresh bubblewrap.
+/// Measures `true` in an open sandbox, without a sandbox, and in a new bubblewrap sandbox.
 fn start(sizes: &Sizes, dir: &Path) -> Result<()> {
     let sandbox = block_on(Local::new().open(spec(dir)?))?;
     let has_bwrap = Command::new("bwrap").arg("--version").output().is_ok();
@@ -108,7 +110,7 @@ fn start(sizes: &Sizes, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Opening over a checkout that is there, and saving after edits.
+/// Measures opening a sandbox with an existing checkout, and saving after edits.
 fn layers(sizes: &Sizes, dir: &Path) -> Result<()> {
     let origin = dir.join("tree");
     let paths = make_tree(&origin, sizes.files)?;
@@ -117,19 +119,19 @@ fn layers(sizes: &Sizes, dir: &Path) -> Result<()> {
     let (mut plain, _) = Workspace::open(store.clone(), &origin, &dir.join("origin"), &options)?;
     let version = plain.save()?.version;
     let home = dir.join("home");
-    let (took, laid) = time(|| Workspace::lay(store.clone(), &home, &home.join("one"), &version, &options));
+    let (took, laid) = time(|| Workspace::create_layered(store.clone(), &home, &home.join("one"), &version, &options));
     let (mut workspace, laid) = laid?;
     ensure!(!laid.reused);
     eprintln!("  the checkout itself took {:.0} ms", millis(took));
-    let rath_workspace::Overlay { lowers, upper, work } = workspace.overlay().context("no layers")?;
+    let rath_workspace::OverlayDirs { lowers, upper, work } = workspace.overlay().context("no layers")?;
     let mut spec = spec(&dir.join("box"))?;
     spec.overlay = Some(Overlay { lowers, upper, work });
-    spec.appears_at = Some(origin.clone());
+    spec.mount_path = Some(origin.clone());
     let local = Local::new();
     let mut opens = Vec::new();
     for _ in 0..sizes.repeat * 5 {
         let (took, sandbox) = time(|| block_on(local.open(spec.clone())));
-        block_on(sandbox?.rest())?;
+        block_on(sandbox?.suspend())?;
         opens.push(millis(took));
     }
     let name = format!("open a sandbox on an existing checkout of {} files", sizes.files);
@@ -157,28 +159,27 @@ fn layers(sizes: &Sizes, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A session forks with its files, until a command has written on both sides.
+/// Measures forking a session with its files, until a command has written on both sides.
 fn fork(sizes: &Sizes, dir: &Path) -> Result<()> {
     let origin = dir.join("tree");
     let paths = make_tree(&origin, sizes.files)?;
     let store: Arc<dyn Store> = Embedded::create(dir.join("store"))?;
     let backends = Registry::new().with(Arc::new(Local::new())).with(Arc::new(Host::new()));
-    let workshop = Workshop::new(store.clone(), dir.join("store/workspaces"), backends);
+    let workspaces = Workspaces::new(store.clone(), dir.join("store/workspaces"), backends);
     let mut session = store.create(Actor::person("bench"));
-    block_on(workshop.place(&mut session, Place::copy_of("local", &origin)))?;
-    block_on(workshop.exec(&mut session, Run::shell("echo one > one"), |_| {}))?;
+    block_on(workspaces.assign(&mut session, PlacementSpec::copy_of("local", &origin)))?;
+    block_on(workspaces.exec(&mut session, Run::shell("echo one > one"), |_| {}))?;
     let mut dice = Dice(9);
     let mut forks = Vec::new();
     for round in 0..sizes.repeat {
         let path = paths[dice.roll(paths.len())].strip_prefix(&origin)?.to_owned();
         let change = Run::shell(format!("echo '// {round}' >> {}", path.display()));
-        block_on(workshop.exec(&mut session, change, |_| {}))?;
+        block_on(workspaces.exec(&mut session, change, |_| {}))?;
         let (took, done) = time(|| -> Result<_> {
-            let (a, fork) = time(|| block_on(workshop.fork(&mut session, "bench")));
-            let mut fork = fork?;
-            let (b, done) = time(|| block_on(workshop.exec(&mut session, Run::shell("echo ours > side"), |_| {})));
+            let (a, mut fork) = time(|| session.fork("bench"));
+            let (b, done) = time(|| block_on(workspaces.exec(&mut session, Run::shell("echo ours > side"), |_| {})));
             done?;
-            let (c, done) = time(|| block_on(workshop.exec(&mut fork, Run::shell("echo theirs > side"), |_| {})));
+            let (c, done) = time(|| block_on(workspaces.exec(&mut fork, Run::shell("echo theirs > side"), |_| {})));
             done?;
             eprintln!("  fork {:.1} ms, ours {:.1} ms, theirs {:.1} ms", millis(a), millis(b), millis(c));
             Ok(fork)
@@ -191,7 +192,7 @@ fn fork(sizes: &Sizes, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What an idle sandbox costs in memory: of the machine, kernel and all.
+/// Measures the memory of an idle sandbox as the change of the machine's available memory, including the kernel's.
 fn many(sizes: &Sizes, dir: &Path) -> Result<()> {
     let available = || -> Result<f64> {
         let text = fs::read_to_string("/proc/meminfo")?;
@@ -219,9 +220,10 @@ fn many(sizes: &Sizes, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The same work inside and outside, in turns: compression, hashing, sorting, and a few hundred short processes.
+/// Measures the same work inside and outside the sandbox, alternating: compression, hashing, sorting, and a few hundred
+/// short processes.
 fn work(sizes: &Sizes, dir: &Path) -> Result<()> {
-    let spec = Spec { limits: Limits { wall_time: None, ..Limits::default() }, ..spec(dir)? };
+    let spec = SandboxSpec { limits: Limits { wall_time: None, ..Limits::default() }, ..spec(dir)? };
     let files: PathBuf = spec.directory.clone();
     make_tree(&files.join("tree"), 400)?;
     let script = "cat tree/*/*/*.rs > all; for i in 1 2 3 4 5 6; do gzip -9 < all | sha256sum; sort all | uniq -c | \

@@ -1,5 +1,5 @@
-//! Looking for words in a large store, against ripgrep over the same text, and what an index costs who appends. One JSON
-//! row a line on stdout.
+//! Measures search in a large store, compared with ripgrep over the same text, and the cost of the index for appends.
+//! Prints one JSON row per line.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads its own arguments and starts its peer")]
 
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use pollster::block_on;
 use rath_bench::{Better, Row, median, millis, time};
 use rath_core::{Actor, Kind, Session};
-use rath_store::{Embedded, Question};
+use rath_store::{Embedded, SearchQuery};
 
 /// The allocator of the `rath` binary.
 #[global_allocator]
@@ -20,14 +20,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const AREA: &str = "ledger";
 
-/// Words in a record.
+/// The number of words in a record.
 const WORDS: usize = 40;
 
-/// Records of a session, and of one commit.
+/// The number of records in a session, which are one commit.
 const LINE: usize = 10_000;
 const COMMIT: usize = 32;
 
-/// Answers that are asked for.
+/// The number of requested search results.
 const ANSWERS: usize = 50;
 
 fn main() -> Result<()> {
@@ -36,13 +36,13 @@ fn main() -> Result<()> {
     let said = args.iter().position(|arg| arg == "--records").and_then(|at| args.get(at + 1)?.parse().ok());
     let records = said.unwrap_or(if quick { 20_000 } else { 1_000_000 });
     let dir = tempfile::Builder::new().prefix("rath-bench-").tempdir_in(std::env::current_dir()?.join("target"))?;
-    eprintln!("  append beside an index …");
+    eprintln!("  append with an index …");
     append(if quick { 10 } else { 100 }, dir.path())?;
     eprintln!("  search {records} records …");
     search(records, dir.path())
 }
 
-/// A language of fifty thousand words, of which few are said often.
+/// A vocabulary of 50,000 words, few of which are frequent.
 struct Speaker {
     state: u64,
 }
@@ -54,7 +54,7 @@ impl Speaker {
     }
 
     fn word(&mut self) -> String {
-        // The n-th word is said about once in n.
+        // The frequency of the n-th word is proportional to 1/n.
         let chance = (self.number() % 1_000_000) as f64 / 1e6;
         word((50_000f64.powf(chance)) as u64)
     }
@@ -65,7 +65,7 @@ impl Speaker {
     }
 }
 
-/// The word with a number: two to four syllables.
+/// The n-th word, with two to four syllables.
 fn word(mut number: u64) -> String {
     const SYLLABLES: [&str; 32] = [
         "ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "qui", "ro", "su", "ta", "ve", "wi",
@@ -88,7 +88,7 @@ fn append(batches: usize, dir: &Path) -> Result<()> {
         let path = dir.join(name);
         let mut session = Session::create(&Embedded::create(&path)?, Actor::program("bench"));
         block_on(session.publish())?;
-        Ok((session, Embedded::open_here(&path, "bench")?))
+        Ok((session, Embedded::open_as(&path, "bench")?))
     };
     let (mut plain, _) = begin("plain")?;
     let (mut indexed, looking) = begin("indexed")?;
@@ -98,9 +98,9 @@ fn append(batches: usize, dir: &Path) -> Result<()> {
         done?;
         Ok(BATCH as f64 / took.as_secs_f64())
     };
-    // In turns, a few records each: a disk has its moods.
+    // The measurements alternate after a few records, because the speed of a disk varies.
     for batch in 0..batches {
-        let question = Question { limit: Some(1), ..Question::about("unique0")? };
+        let question = SearchQuery { limit: Some(1), ..SearchQuery::about("unique0")? };
         looking.search(&question)?;
         match batch % 2 {
             0 => without.push(rate(&mut plain)?),
@@ -110,7 +110,7 @@ fn append(batches: usize, dir: &Path) -> Result<()> {
             0 => with.push(rate(&mut indexed)?),
             _ => without.push(rate(&mut plain)?),
         }
-        // Beside somebody who searches without a break.
+        // While another thread searches without a break.
         let over = AtomicBool::new(false);
         busy.push(std::thread::scope(|scope| -> Result<f64> {
             scope.spawn(|| {
@@ -123,7 +123,7 @@ fn append(batches: usize, dir: &Path) -> Result<()> {
             rate
         })?);
     }
-    let found = looking.search(&Question::about("unique0")?)?;
+    let found = looking.search(&SearchQuery::about("unique0")?)?;
     ensure!(found.hits.len() == 2 * batches * BATCH, "the index did not catch up");
     let parts =
         |rates: &[f64]| median(rates.iter().zip(&without).map(|(rate, without)| 100.0 * rate / without).collect());
@@ -141,9 +141,9 @@ fn appended(session: &mut Session, text: &str, count: usize) -> rath_core::Resul
     })
 }
 
-/// What is asked, by name, and the same for a program that reads lines.
-fn questions(records: usize) -> Result<Vec<(Question, Vec<String>)>> {
-    let about = |text: &str| Ok::<_, anyhow::Error>(Question::new(text.parse()?));
+/// The queries, each with equivalent arguments for grep.
+fn questions(records: usize) -> Result<Vec<(SearchQuery, Vec<String>)>> {
+    let about = |text: &str| Ok::<_, anyhow::Error>(SearchQuery::new(text.parse()?));
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let (often, also, seldom) = (word(1), word(3), word(records as u64 / 25));
     let unique = format!("unique{}", records / 3);
@@ -180,7 +180,7 @@ fn search(records: usize, dir: &Path) -> Result<()> {
         block_on(session.publish())?;
     }
     drop(store);
-    let store = Embedded::open_here(&path, "bench")?;
+    let store = Embedded::open_as(&path, "bench")?;
     let (took, done) = time(|| store.index(&mut |_| {}));
     done?;
     let name = format!("make the search index of {records} records");
@@ -195,7 +195,7 @@ fn search(records: usize, dir: &Path) -> Result<()> {
     let mut ours = Vec::new();
     for round in 0..5 {
         for (n, (question, _)) in questions.iter().enumerate() {
-            let question = Question { limit: Some(ANSWERS), ..question.clone() };
+            let question = SearchQuery { limit: Some(ANSWERS), ..question.clone() };
             let (took, found) = time(|| store.search(&question));
             ensure!(!found?.hits.is_empty(), "question {n} found nothing");
             if round == 0 {
@@ -226,7 +226,7 @@ fn search(records: usize, dir: &Path) -> Result<()> {
     let one = store.search(&questions[0].0)?.hits.remove(0).record.point();
     let (took, done) = time(|| store.forget(&[one]));
     done?;
-    ensure!(store.search(&questions[0].0)?.hits.is_empty(), "what was forgotten is found");
+    ensure!(store.search(&questions[0].0)?.hits.is_empty(), "an erased record was found");
     let name = format!("forget one of {records} records in the search index");
     Row::new(AREA, &name, "ms", millis(took), f64::NAN, Better::Less).bare().print();
     Ok(())
@@ -236,12 +236,12 @@ fn max(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
 
-/// The same by ripgrep, or by grep where there is none: fifty lines of each file at most, without case.
-fn peer(texts: &Path, questions: &[(Question, Vec<String>)]) -> Result<Option<(String, Vec<f64>)>> {
-    let there = |name: &str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
+/// The same searches with ripgrep, or with grep if it is not installed: case-insensitive, at most 50 lines per file.
+fn peer(texts: &Path, questions: &[(SearchQuery, Vec<String>)]) -> Result<Option<(String, Vec<f64>)>> {
+    let installed = |name: &str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
     let (program, flags) = match () {
-        () if there("rg") => ("rg", &["-i", "-m", "50", "--no-ignore"][..]),
-        () if there("grep") => ("grep", &["-r", "-i", "-E", "-m", "50"][..]),
+        () if installed("rg") => ("rg", &["-i", "-m", "50", "--no-ignore"][..]),
+        () if installed("grep") => ("grep", &["-r", "-i", "-E", "-m", "50"][..]),
         () => return Ok(None),
     };
     let mut each = Vec::new();

@@ -1,4 +1,4 @@
-//! How many schedules of the simulated protocol one core works off in a second.
+//! Measures how many schedules of the protocol simulation one core runs per second.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock")]
 

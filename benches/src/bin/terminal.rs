@@ -1,5 +1,5 @@
-//! What a person at a terminal waits for: that the program starts, and that the first word of an answer is shown. And how
-//! big the program is.
+//! Measures what a user at a terminal waits for: the start of the program, and the display of the first word of an
+//! answer. Also measures the size of the program.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock and starts what it measures")]
 
@@ -18,38 +18,38 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 const AREA: &str = "loop";
-/// A start, in milliseconds.
+/// The target for a start of the program, in milliseconds.
 const START: f64 = 15.0;
-/// From a word's arrival to the screen, in milliseconds.
+/// The target for the time from the arrival of a word to its display, in milliseconds.
 const SHOWN: f64 = 1.0;
-/// The program, in megabytes.
+/// The target for the size of the program, in megabytes.
 const SIZE: f64 = 25.0;
 
-/// The first word of the answer. Nothing else on the screen has it.
+/// The first word of the answer. It occurs nowhere else on the screen.
 const WORD: &str = "Quetzal";
-/// How long the model thinks before it: long enough that everybody waits for it.
+/// The delay before the first word: long enough that the program already waits for it.
 const THOUGHT: Duration = Duration::from_millis(200);
 
 fn main() -> Result<()> {
     let quick = std::env::args().any(|word| word == "--quick");
-    // Benchmarks are built below `release`, the program as it is shipped below `dist`.
+    // Benchmarks are built in `release`, and the program to ship in `dist`.
     let rath = std::env::current_exe()?.with_file_name("../dist/rath");
-    ensure!(rath.is_file(), "there is no {}: `cargo build --profile dist` makes it", rath.display());
+    ensure!(rath.is_file(), "there is no {}: build it with `cargo build --profile dist`", rath.display());
     let dir = tempfile::Builder::new().prefix("rath-terminal-").tempdir()?;
-    let desk = Desk { rath, dir: dir.path().to_owned() };
-    desk.cold_start(if quick { 10 } else { 30 })?;
-    desk.first_word(if quick { 5 } else { 20 })?;
-    desk.size()
+    let test = TerminalTest { rath, dir: dir.path().to_owned() };
+    test.cold_start(if quick { 10 } else { 30 })?;
+    test.first_word(if quick { 5 } else { 20 })?;
+    test.size()
 }
 
-/// A directory with a store in it, and the program.
-struct Desk {
+/// The program, and a directory with a store.
+struct TerminalTest {
     rath: PathBuf,
     dir: PathBuf,
 }
 
-impl Desk {
-    /// The program, which finds nothing of the person who measures.
+impl TerminalTest {
+    /// A command that runs the program without the configuration of the current user.
     fn rath(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.rath);
         command.args(arguments).current_dir(&self.dir).env_clear();
@@ -80,7 +80,7 @@ impl Desk {
         Ok(())
     }
 
-    /// A word goes from a model's server over the program to a terminal; `cat` does the same with no thought for what it is.
+    /// Measures the time from a word's arrival from a model server to its display. The limit is the same with `cat`.
     fn first_word(&self, times: usize) -> Result<()> {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let url = format!("http://{}/v1", server.local_addr()?);
@@ -116,7 +116,7 @@ impl Desk {
     }
 }
 
-/// A row for the median, which has the target, and one for the slowest.
+/// Prints a row with the median and the target, and a row with the slowest result.
 fn print(name: &str, ours: &[f64], target: f64, floor: &[f64]) {
     let slowest = |values: &[f64]| values.iter().copied().fold(f64::NAN, f64::max);
     Row::new(AREA, name, "ms", median(ours.to_vec()), target, Better::Less).floor(median(floor.to_vec())).print();
@@ -124,7 +124,7 @@ fn print(name: &str, ours: &[f64], target: f64, floor: &[f64]) {
     Row::new(AREA, &name, "ms", slowest(ours), target, Better::Less).bare().floor(slowest(floor)).print();
 }
 
-/// What a command writes.
+/// The output of a command.
 fn run(command: &mut Command) -> Result<String> {
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))?;
     let said = String::from_utf8_lossy(&out.stderr);
@@ -132,13 +132,13 @@ fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// How long after it was said a word stands on the terminal of a command.
+/// Measures the time until a sent word is displayed on the terminal of a command.
 fn shown(command: &mut Command, said: JoinHandle<Result<Instant>>) -> Result<Duration> {
     let (mut terminal, child) = at_terminal(command)?;
     let mut seen = Vec::new();
     let mut bytes = [0; 4096];
     let mut came = None;
-    // Reading fails when nobody is left to write.
+    // Reading fails when all writers have closed the terminal.
     while let Ok(length @ 1..) = terminal.read(&mut bytes) {
         let now = Instant::now();
         seen.extend_from_slice(&bytes[..length]);
@@ -149,12 +149,12 @@ fn shown(command: &mut Command, said: JoinHandle<Result<Instant>>) -> Result<Dur
     let out = child.wait_with_output()?;
     let seen = String::from_utf8_lossy(&seen);
     ensure!(out.status.success(), "{command:?} failed: {seen}");
-    let came = came.with_context(|| format!("the word is not shown: {seen}"))?;
+    let came = came.with_context(|| format!("the word was not displayed: {seen}"))?;
     let said = said.join().ok().context("the server panicked")??;
     Ok(came.saturating_duration_since(said))
 }
 
-/// A command that writes on a terminal, and the other end of that.
+/// Starts a command on a pseudo-terminal. Returns it and the other end of the terminal.
 fn at_terminal(command: &mut Command) -> Result<(File, Child)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = openpt(flags)?;
@@ -162,12 +162,12 @@ fn at_terminal(command: &mut Command) -> Result<(File, Child)> {
     let theirs = ioctl_tiocgptpeer(&ours, flags)?;
     tcsetwinsize(&ours, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })?;
     let child = command.stdout(theirs.try_clone()?).stderr(theirs).spawn()?;
-    // The command keeps its ends open: they are closed here, so that the last word is the last.
+    // The command has its own handles. Ours are closed here, so that reading ends when the command ends.
     command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
     Ok((File::from(ours), child))
 }
 
-/// Answers the next request.
+/// Answers the next request of the program.
 fn answer(server: TcpListener) -> JoinHandle<Result<Instant>> {
     thread::spawn(move || {
         let (socket, _) = server.accept()?;
@@ -189,13 +189,13 @@ fn answer(server: TcpListener) -> JoinHandle<Result<Instant>> {
     })
 }
 
-/// Says the same to somebody who does not ask.
+/// Sends the same answer to a client that sends no request.
 fn speak(socket: TcpStream) -> JoinHandle<Result<Instant>> {
     thread::spawn(move || say(&socket))
 }
 
-/// Streams an answer; when its first word was said. That is before it was handed to the kernel: whoever reads it may be
-/// faster than the return from there.
+/// Streams an answer. Returns the time at which the first word was sent, measured before the write, because the reader
+/// may be faster than the return from the system call.
 fn say(mut socket: &TcpStream) -> Result<Instant> {
     socket.set_nodelay(true)?;
     socket.write_all(chunk(r#"{"role":"assistant","content":""}"#, "null").as_bytes())?;

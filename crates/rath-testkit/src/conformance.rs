@@ -1,17 +1,17 @@
-//! What every store must do. One function a promise; each gets an empty store.
+//! The conformance suite for stores. Each function checks one guarantee on an empty store.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pollster::block_on;
-use rath_core::body::{About, Answered, Asked, Labelled, Note, Verdict};
+use rath_core::body::{Answered, Asked, Labelled, Note, QuestionKind, Verdict};
 use rath_core::store::{
-    Batch, Change, Cursor, Erased, Error, Lookup, Part, Piece, Post, Posted, Projection, Query, Result, Scan, Storage,
-    Store, Watcher, Which,
+    Batch, BatchPart, Chunk, Cursor, ErasedSet, Error, Lookup, Post, PostContent, Projection, Query, Result, Scan,
+    SessionFilter, Storage, Store, WatchTopic, Watcher,
 };
 use rath_core::{
-    Actor, Blob, Digest, How, Kind, Memory, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, Time, View,
+    Actor, Blob, Digest, How, InMemory, Kind, Point, Record, RecordId, SNAPSHOT_EVERY, Session, SessionId, Time, View,
 };
 
 type TheStore = Arc<dyn Store>;
@@ -29,24 +29,25 @@ fn published(store: &TheStore, notes: usize) -> Session {
     session
 }
 
-/// All records of a session, as a store gives them back.
+/// All stored records of a session.
 fn stored(store: &TheStore, id: SessionId) -> Vec<Record> {
-    block_on(async { View::of(store, id, None).await?.own().await }).unwrap()
+    block_on(async { View::of(store, id, None).await?.own_records().await }).unwrap()
 }
 
 /// The records of a session as a batch of one part.
 fn batch(records: Vec<Record>, fence: u64) -> Batch {
     let session = records[0].session();
-    Batch { parts: vec![Part { session, fence, hold: true, records, snapshot: None }], ..Batch::default() }
+    Batch { parts: vec![BatchPart { session, fence, keep_lease: true, records, snapshot: None }], ..Batch::default() }
 }
 
-/// Records made elsewhere: a session of `notes` notes and a twin that parts from it after the first record.
+/// Records created in other stores: a session with `notes` notes, and a version of it that differs after the first
+/// record.
 fn twins(notes: usize) -> (Vec<Record>, Vec<Record>) {
-    let elsewhere = Memory::new();
+    let elsewhere = InMemory::new();
     let line = published(&elsewhere, notes);
     let mine = stored(&elsewhere, line.id());
     drop(line);
-    let other = Memory::new();
+    let other = InMemory::new();
     block_on(other.commit(batch(vec![mine[0].clone()], 1))).unwrap();
     other.release(mine[0].session(), 1);
     let mut twin = block_on(other.open(mine[0].session(), Actor::program("twin"))).unwrap();
@@ -58,15 +59,15 @@ fn twins(notes: usize) -> (Vec<Record>, Vec<Record>) {
     (mine, theirs)
 }
 
-/// Header, salt and body come back byte for byte.
-pub fn published_records_come_back(store: &TheStore) {
+/// Header, salt and body are returned byte for byte.
+pub fn published_records_are_returned_unchanged(store: &TheStore) {
     let mut session = session(store);
     session.user("Grüße, 世界 \u{2028} \u{0} \"\\").unwrap();
     session.assistant("x".repeat(5000)).unwrap();
-    assert_eq!(session.at_risk(), 3);
-    let before = block_on(async { session.view().await?.own().await }).unwrap();
+    assert_eq!(session.unpublished_count(), 3);
+    let before = block_on(async { session.view().await?.own_records().await }).unwrap();
     block_on(session.publish()).unwrap();
-    assert_eq!(session.at_risk(), 0);
+    assert_eq!(session.unpublished_count(), 0);
     let after = stored(store, session.id());
     assert_eq!(before.len(), after.len());
     for (before, after) in before.iter().zip(&after) {
@@ -77,9 +78,9 @@ pub fn published_records_come_back(store: &TheStore) {
     }
 }
 
-/// Asking for what is not there names it.
+/// Operations on an unknown session return `NotFound` or nothing.
 pub fn unknown_sessions_are_errors(store: &TheStore) {
-    let stranger = session(&Memory::new()).id();
+    let stranger = session(&InMemory::new()).id();
     assert!(matches!(block_on(store.lease(stranger)), Err(Error::NotFound(_))));
     assert_eq!(block_on(View::of(store, stranger, None)).err().unwrap().code(), "not-found");
     assert!(block_on(store.get(Lookup::At(Point { session: stranger, seq: 0 }))).unwrap().is_empty());
@@ -87,7 +88,7 @@ pub fn unknown_sessions_are_errors(store: &TheStore) {
     store.release(stranger, 7);
 }
 
-/// A batch whose fate is unknown may be sent again.
+/// A batch with an unknown outcome may be sent again.
 pub fn commits_are_idempotent(store: &TheStore) {
     let (mine, _) = twins(4);
     block_on(store.commit(batch(mine[..3].to_vec(), 1))).unwrap();
@@ -97,7 +98,7 @@ pub fn commits_are_idempotent(store: &TheStore) {
     assert_eq!(stored(store, mine[0].session()).len(), mine.len());
 }
 
-/// Two histories never share a name.
+/// A session cannot have two different histories.
 pub fn a_moved_head_is_a_conflict(store: &TheStore) {
     let (mine, theirs) = twins(3);
     block_on(store.commit(batch(mine.clone(), 1))).unwrap();
@@ -109,36 +110,36 @@ pub fn a_moved_head_is_a_conflict(store: &TheStore) {
     assert_eq!(stored(store, mine[0].session()).last().unwrap().id(), mine.last().unwrap().id());
 }
 
-/// One bad part, and nothing of the batch is there.
-pub fn a_batch_is_all_or_nothing(store: &TheStore) {
+/// If one part of a batch is refused, nothing of the batch is stored.
+pub fn a_batch_is_committed_whole_or_not_at_all(store: &TheStore) {
     let (mine, theirs) = twins(3);
     block_on(store.commit(batch(mine, 1))).unwrap();
     let fresh = twins(2).0;
     let mut both = batch(fresh.clone(), 1);
     both.parts.extend(batch(theirs, 1).parts);
     assert!(matches!(block_on(store.commit(both)), Err(Error::Conflict { .. })));
-    assert!(block_on(store.sessions(Which::Id(fresh[0].session()).into())).unwrap().is_empty());
+    assert!(block_on(store.sessions(SessionFilter::Id(fresh[0].session()).into())).unwrap().is_empty());
 }
 
-/// Who was replaced cannot write any more.
-pub fn fences_stop_old_holders(store: &TheStore) {
+/// A process that lost its lease cannot commit.
+pub fn a_stale_fencing_token_is_refused(store: &TheStore) {
     let (mine, theirs) = twins(3);
     block_on(store.commit(batch(mine[..2].to_vec(), 1))).unwrap();
     let id = mine[0].session();
     store.release(id, 1);
-    // Nobody took it: the old fence still counts.
+    // There is no new lease yet, so the old token is still valid.
     block_on(store.commit(batch(mine[..3].to_vec(), 1))).unwrap();
     let fence = block_on(store.lease(id)).unwrap();
     assert!(fence > 1);
     assert!(matches!(block_on(store.commit(batch(mine.clone(), 1))), Err(Error::LeaseLost { .. })));
     block_on(store.commit(batch(mine, fence))).unwrap();
-    // It is told so also when the new one has written something else there.
+    // The error is `LeaseLost` also if the new holder has committed other records.
     assert!(matches!(block_on(store.commit(batch(theirs.clone(), 1))), Err(Error::LeaseLost { .. })));
     assert!(matches!(block_on(store.commit(batch(theirs, fence))), Err(Error::Conflict { .. })));
 }
 
-/// The second one is told who has it; a dropped session is free.
-pub fn a_session_has_one_holder(store: &TheStore) {
+/// A second process gets an error that names the holder. Dropping a session releases it.
+pub fn only_one_process_can_lease_a_session(store: &TheStore) {
     let first = published(store, 1);
     let id = first.id();
     let error = block_on(store.open(id, Actor::program("second"))).unwrap_err();
@@ -152,11 +153,11 @@ pub fn a_session_has_one_holder(store: &TheStore) {
 }
 
 /// A closed session can be forked, not appended to.
-pub fn closed_sessions_take_nothing(store: &TheStore) {
+pub fn closed_sessions_can_be_forked_but_not_appended_to(store: &TheStore) {
     let session = published(store, 1);
     let id = session.id();
     block_on(session.close("enough")).unwrap();
-    assert!(block_on(store.sessions(Which::Id(id).into())).unwrap()[0].closed);
+    assert!(block_on(store.sessions(SessionFilter::Id(id).into())).unwrap()[0].closed);
     let mut again = block_on(store.open(id, Actor::program("again"))).unwrap();
     assert_eq!(again.note("more").unwrap_err().code(), "session-closed");
     let mut fork = again.fork("go on");
@@ -168,7 +169,7 @@ fn seqs(records: &[Record]) -> Vec<u64> {
     records.iter().map(Record::seq).collect()
 }
 
-/// Pages join without gap or repetition, from either end.
+/// Pages follow each other without gaps or repetitions, in both directions.
 pub fn scans_page_in_both_directions(store: &TheStore) {
     let mut session = published(store, 3);
     for n in 0..40 {
@@ -205,7 +206,7 @@ pub fn scans_page_in_both_directions(store: &TheStore) {
     }
 }
 
-/// Only the wanted kinds, wherever they stand.
+/// A scan with kinds returns only records of these kinds.
 pub fn scans_filter_by_kind(store: &TheStore) {
     let mut session = session(store);
     for n in 0..30 {
@@ -229,7 +230,7 @@ pub fn scans_filter_by_kind(store: &TheStore) {
     assert_eq!(seqs(&newest.records), vec![24]);
 }
 
-/// A subscriber that goes on from its cursor misses nothing and sees nothing twice.
+/// Scans that continue at a cursor return every record once, in commit order.
 pub fn the_store_is_scanned_in_commit_order(store: &TheStore) {
     let mut a = published(store, 1);
     let mut b = published(store, 2);
@@ -254,9 +255,9 @@ pub fn the_store_is_scanned_in_commit_order(store: &TheStore) {
     assert_eq!(seen, expected);
 }
 
-/// A position is known behind each record. From there the scan goes on, also when it is written down as text meanwhile,
-/// and whatever else was committed or erased since.
-pub fn each_record_has_a_cursor(store: &TheStore) {
+/// A scan can continue at the cursor of any record, also after a conversion of the cursor to text, and after other
+/// commits and erasures.
+pub fn a_scan_can_continue_after_each_record(store: &TheStore) {
     let (a, mut b) = (published(store, 5), published(store, 2));
     let scan = |after: &Cursor, kinds: &[Kind]| block_on(store.scan(Scan::store(after.clone()).kinds(kinds))).unwrap();
     let all = scan(&Cursor::start(), &[]);
@@ -281,8 +282,8 @@ pub fn each_record_has_a_cursor(store: &TheStore) {
     drop((a, b));
 }
 
-/// A page that holds little or nothing of what is wanted moves on all the same: nothing is looked at twice.
-pub fn a_scan_moves_on_past_what_is_not_wanted(store: &TheStore) {
+/// The cursor of a page moves past records of other kinds, so they are not read again.
+pub fn a_scan_does_not_read_filtered_records_again(store: &TheStore) {
     let mut session = session(store);
     for _ in 0..50 {
         session.note("not wanted").unwrap();
@@ -294,7 +295,7 @@ pub fn a_scan_moves_on_past_what_is_not_wanted(store: &TheStore) {
         loop {
             let page = block_on(store.scan(Scan::store(after.clone()).kinds(&wanted).limit(10))).unwrap();
             (found, pages) = (found + page.records.len(), pages + 1);
-            assert!(!page.more || page.cursor != after, "the scan stands still");
+            assert!(!page.more || page.cursor != after, "the scan makes no progress");
             after = page.cursor;
             if !page.more {
                 return (after, found, pages);
@@ -303,20 +304,20 @@ pub fn a_scan_moves_on_past_what_is_not_wanted(store: &TheStore) {
     };
     let (end, found, _) = read(Cursor::start());
     assert_eq!(found, 0);
-    assert_eq!(end, block_on(store.scan(Scan::store(end.clone()))).unwrap().cursor, "it came to the end");
+    assert_eq!(end, block_on(store.scan(Scan::store(end.clone()))).unwrap().cursor, "the scan is at the end");
     session.user("wanted").unwrap();
     session.note("not wanted").unwrap();
     block_on(session.publish()).unwrap();
     let (end, found, pages) = read(end);
-    assert_eq!((found, pages), (1, 1), "only what is new was looked at");
+    assert_eq!((found, pages), (1, 1), "only new records were read");
     assert_eq!(read(end).1, 0);
 }
 
-/// Whoever waits for commits or posts is woken by them, and by nothing else; commits come as a stream from a cursor on.
-pub fn changes_wake_those_who_wait(store: &TheStore) {
+/// Watchers of commits and posts are woken by these changes only. Commits can be read as a stream from a cursor.
+pub fn changes_wake_watchers(store: &TheStore) {
     let mut session = published(store, 1);
     let id = session.id();
-    let (commits, posts) = (store.watch(Change::Commits), store.watch(Change::Posts));
+    let (commits, posts) = (store.watch(WatchTopic::Commits), store.watch(WatchTopic::Posts));
     let is_woken = |watcher: &Watcher| poll_once(pin!(watcher.changed()));
     assert!(!is_woken(&commits) && !is_woken(&posts));
     std::thread::scope(|scope| {
@@ -324,14 +325,14 @@ pub fn changes_wake_those_who_wait(store: &TheStore) {
         block_on(store.post(post(id, "wakes"))).unwrap();
         waiting.join().unwrap();
     });
-    assert!(!is_woken(&commits), "a post is no commit");
+    assert!(!is_woken(&commits), "a post is not a commit");
     let early = commits.clone();
     session.note("more").unwrap();
     block_on(session.publish()).unwrap();
     block_on(commits.changed());
     block_on(early.changed());
     commits.mark();
-    assert!(!is_woken(&posts), "a commit is no post");
+    assert!(!is_woken(&posts), "a commit is not a post");
 
     let mut stream = store.commits(Cursor::start()).kinds(&[Kind::Note]);
     let first = block_on(stream.next()).unwrap();
@@ -348,13 +349,13 @@ pub fn changes_wake_those_who_wait(store: &TheStore) {
     });
 }
 
-/// What users said, by record.
-struct Said {
+/// A projection that stores the bodies of user messages.
+struct UserMessages {
     version: u32,
     applied: AtomicU64,
 }
 
-impl Said {
+impl UserMessages {
     fn new(version: u32) -> Arc<Self> {
         Arc::new(Self { version, applied: AtomicU64::new(0) })
     }
@@ -363,7 +364,7 @@ impl Said {
         [&point.session.0.as_bytes()[..], &point.seq.to_be_bytes()].concat()
     }
 
-    /// What is stored, and how many records were taken in for it so far.
+    /// The stored bodies, and the number of records folded so far.
     fn of(self: &Arc<Self>, store: &TheStore) -> (Vec<String>, u64) {
         let said = block_on(store.projected(self.clone(), |storage| storage.all(&[]))).unwrap();
         let said = said.into_iter().map(|(_, said)| String::from_utf8(said).unwrap()).collect();
@@ -371,7 +372,7 @@ impl Said {
     }
 }
 
-impl Projection for Said {
+impl Projection for UserMessages {
     fn name(&self) -> &str {
         "said"
     }
@@ -389,44 +390,44 @@ impl Projection for Said {
         for record in records {
             assert_eq!(*record.kind(), Kind::User);
             if let Some(body) = record.body_bytes() {
-                storage.put(&Said::key(record.point()), body)?;
+                storage.put(&UserMessages::key(record.point()), body)?;
             }
         }
         Ok(())
     }
 
-    fn forget(&self, erased: &Erased, storage: &mut dyn Storage) -> Result<()> {
-        erased.records.iter().try_for_each(|record| storage.delete(&Said::key(record.point())))
+    fn forget(&self, erased: &ErasedSet, storage: &mut dyn Storage) -> Result<()> {
+        erased.records.iter().try_for_each(|record| storage.delete(&UserMessages::key(record.point())))
     }
 }
 
-/// A projection has seen everything when it answers, each record once; another version of it begins anew, and what an
-/// erasure destroyed is not in it.
-pub fn projections_catch_up_before_they_answer(store: &TheStore) {
+/// When a projection is read, every record was folded exactly once. A new version is rebuilt. Erased records are
+/// removed.
+pub fn projections_are_up_to_date_when_read(store: &TheStore) {
     let mut session = session(store);
     session.user("one").unwrap();
     session.note("not folded").unwrap();
     session.user("two").unwrap();
     let two = session.head();
     block_on(session.publish()).unwrap();
-    let first = Said::new(1);
+    let first = UserMessages::new(1);
     assert_eq!(first.of(store), (vec![r#"{"text":"one"}"#.into(), r#"{"text":"two"}"#.into()], 2));
-    assert_eq!(first.of(store).1, 2, "nothing is read twice");
+    assert_eq!(first.of(store).1, 2, "no record is folded twice");
     session.user("three").unwrap();
     block_on(session.publish()).unwrap();
     assert_eq!((first.of(store).0.len(), first.of(store).1), (3, 3));
     block_on(store.erase(vec![two])).unwrap();
     assert_eq!(first.of(store), (vec![r#"{"text":"one"}"#.into(), r#"{"text":"three"}"#.into()], 3));
-    let second = Said::new(2);
-    assert_eq!(second.of(store), (first.of(store).0, 3), "all is folded again, without what was erased");
-    let odd: Arc<dyn Projection> = Arc::new(Odd);
-    assert!(block_on(store.projected(odd, |_| Ok(()))).is_err(), "a name that is a path is refused");
+    let second = UserMessages::new(2);
+    assert_eq!(second.of(store), (first.of(store).0, 3), "all records are folded again, except the erased one");
+    let invalid: Arc<dyn Projection> = Arc::new(InvalidName);
+    assert!(block_on(store.projected(invalid, |_| Ok(()))).is_err(), "a path is not a valid name");
 }
 
-/// A projection with a name that leads elsewhere.
-struct Odd;
+/// A projection whose name is a path.
+struct InvalidName;
 
-impl Projection for Odd {
+impl Projection for InvalidName {
     fn name(&self) -> &str {
         "../odd"
     }
@@ -439,12 +440,12 @@ impl Projection for Odd {
         Ok(())
     }
 
-    fn forget(&self, _: &Erased, _: &mut dyn Storage) -> Result<()> {
+    fn forget(&self, _: &ErasedSet, _: &mut dyn Storage) -> Result<()> {
         Ok(())
     }
 }
 
-/// Lists by labels and of those in which something waits, a page at a time.
+/// Sessions are listed by labels, and by open questions and posts, in pages.
 pub fn lists_are_filtered_and_paged(store: &TheStore) {
     let mut sessions: Vec<Session> = (0..5).map(|_| published(store, 1)).collect();
     for (n, session) in sessions.iter_mut().enumerate() {
@@ -463,7 +464,7 @@ pub fn lists_are_filtered_and_paged(store: &TheStore) {
     assert_eq!(list(blue.clone()), [ids[0], ids[2], ids[4]]);
     assert_eq!(list(blue.clone().limit(2)).len(), 2);
     assert!(list(Query::all().label("other")).is_empty());
-    // Pages join.
+    // The pages together contain all sessions.
     let (mut paged, mut query) = (Vec::new(), Query::all().limit(2));
     loop {
         let rows = block_on(store.sessions(query.clone())).unwrap();
@@ -475,10 +476,10 @@ pub fn lists_are_filtered_and_paged(store: &TheStore) {
     assert_eq!(paged, all);
 
     assert!(list(Query::all().waiting()).is_empty());
-    let question = Asked::new(About::Question, None, "Which one?");
+    let question = Asked::new(QuestionKind::Question, None, "Which one?");
     let shown_digest = question.shown_digest;
     let asked = sessions[1].append(question).unwrap();
-    let other = Asked::new(About::Question, None, "And this?");
+    let other = Asked::new(QuestionKind::Question, None, "And this?");
     let other_digest = other.shown_digest;
     let other = sessions[2].append(other).unwrap();
     block_on(sessions[1].publish()).unwrap();
@@ -491,25 +492,25 @@ pub fn lists_are_filtered_and_paged(store: &TheStore) {
     sessions[1].append(Answered { asked, shown_digest, verdict: Verdict::Yes, why: None }).unwrap();
     block_on(sessions[1].publish()).unwrap();
     assert_eq!(list(Query::all().waiting()), [ids[2], ids[3]]);
-    // An answer to something else than was shown answers nothing.
+    // An answer with the digest of another text does not close the question.
     let wrong = Answered { asked: other, shown_digest, verdict: Verdict::Yes, why: None };
     sessions[2].append(wrong.clone()).unwrap();
     block_on(sessions[2].publish()).unwrap();
     assert_eq!(list(Query::all().waiting()), [ids[2], ids[3]]);
     sessions[2].append(Answered { shown_digest: other_digest, ..wrong }).unwrap();
     block_on(sessions[2].publish()).unwrap();
-    block_on(sessions[3].take_posts()).unwrap();
+    block_on(sessions[3].consume_posts()).unwrap();
     block_on(sessions[3].publish()).unwrap();
     assert!(list(Query::all().waiting()).is_empty());
 }
 
-/// Whether a future is ready.
+/// Polls a future once and returns whether it is ready.
 fn poll_once(future: std::pin::Pin<&mut impl Future>) -> bool {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     future.poll(&mut context).is_ready()
 }
 
-/// An opened session is folded from its youngest snapshot, and the state is the same as from the beginning.
+/// A session is opened from its youngest snapshot, with the same state as from the start.
 pub fn snapshots_shorten_scans(store: &TheStore) {
     let mut session = session(store);
     for n in 0..SNAPSHOT_EVERY + 10 {
@@ -531,8 +532,8 @@ pub fn snapshots_shorten_scans(store: &TheStore) {
     assert_eq!(again.state().labels, labels);
 }
 
-/// Whoever reads on page by page gets every record once, also those that came or lost their body meanwhile.
-pub fn pages_are_as_of_when_they_are_asked_for(store: &TheStore) {
+/// A scan in pages returns every record once, including records that were committed or erased between the pages.
+pub fn a_scan_sees_changes_between_its_pages(store: &TheStore) {
     const PAGE: usize = 200;
     let mut session = published(store, 5 * PAGE - 1);
     let id = session.id();
@@ -564,7 +565,7 @@ pub fn pages_are_as_of_when_they_are_asked_for(store: &TheStore) {
     assert_eq!(next, 7 * PAGE as u64);
 }
 
-/// By id, prefix and parent; title and labels are there; the youngest change first.
+/// Sessions are found by id, prefix and parent, with title and labels, most recently changed first.
 pub fn sessions_are_listed(store: &TheStore) {
     let mut parent = published(store, 1);
     parent.set_title("the title").unwrap();
@@ -578,24 +579,24 @@ pub fn sessions_are_listed(store: &TheStore) {
     block_on(parent.publish()).unwrap();
     let mut child = parent.fork("try");
     block_on(child.publish()).unwrap();
-    let list = |which: Which| block_on(store.sessions(which.into())).unwrap();
-    let all = list(Which::All);
+    let list = |which: SessionFilter| block_on(store.sessions(which.into())).unwrap();
+    let all = list(SessionFilter::All);
     assert_eq!(all.iter().map(|row| row.id).collect::<Vec<_>>(), vec![child.id(), parent.id()]);
     let row = &all[1];
     assert_eq!(row.title.as_deref(), Some("the title"));
     assert_eq!(row.labels, [("team".to_owned(), "blue".to_owned())].into());
     assert_eq!((row.head, row.seq), (parent.head().id, parent.head().seq));
-    assert!(row.holder.is_some() && !row.closed && row.birth == Kind::Created);
+    assert!(row.holder.is_some() && !row.closed && row.first_kind == Kind::Created);
     assert_eq!(all[0].origin, Some(parent.head()));
-    assert_eq!(list(Which::ChildrenOf(parent.id())).len(), 1);
-    assert_eq!(list(Which::Id(child.id())).len(), 1);
-    assert_eq!(list(Which::Prefix(child.id().tail())).len(), 1);
-    assert_eq!(list(Which::Prefix(child.id().to_string()[..30].into())).len(), 1);
-    assert_eq!(list(Which::Prefix("%".into())).len(), 0);
+    assert_eq!(list(SessionFilter::ChildrenOf(parent.id())).len(), 1);
+    assert_eq!(list(SessionFilter::Id(child.id())).len(), 1);
+    assert_eq!(list(SessionFilter::Prefix(child.id().tail())).len(), 1);
+    assert_eq!(list(SessionFilter::Prefix(child.id().to_string()[..30].into())).len(), 1);
+    assert_eq!(list(SessionFilter::Prefix("%".into())).len(), 0);
     assert_eq!(block_on(store.sessions(Query::all().limit(1))).unwrap().len(), 1);
 }
 
-/// A record is found by its whole id, and by a prefix.
+/// A record is found by its complete id and by a prefix.
 pub fn records_are_found_by_id(store: &TheStore) {
     let mut session = published(store, 20);
     let get = |lookup| block_on(store.get(lookup)).unwrap();
@@ -613,8 +614,8 @@ pub fn records_are_found_by_id(store: &TheStore) {
     assert!(get(Lookup::Prefix("'; --".into())).is_empty());
 }
 
-/// Long content leaves the body, is durable with the commit that names it, and comes back whole.
-pub fn blobs_come_with_their_record(store: &TheStore) {
+/// Long content is moved to a blob, which is durable with the commit of its record.
+pub fn blobs_are_durable_with_their_record(store: &TheStore) {
     let text: String = (0..20_000).map(|n| char::from(b'a' + (n % 23) as u8)).collect();
     let mut session = session(store);
     session.user(text.clone()).unwrap();
@@ -631,37 +632,37 @@ pub fn blobs_come_with_their_record(store: &TheStore) {
     assert_eq!(block_on(store.blob_get(other.reference.digest)).unwrap().unwrap(), other.bytes);
 }
 
-/// What waits for a commit can be read at once, comes with the next one whoever's it is, or with the next blobs.
-pub fn blobs_wait_for_a_commit(store: &TheStore) {
+/// Queued blobs can be read at once, and are written with the next commit of any session, or with the next blobs.
+pub fn queued_blobs_are_written_with_the_next_commit(store: &TheStore) {
     let blob = |n: usize| Blob::new(format!("content {n}").repeat(n % 300 + 1).into_bytes(), "text/plain");
     let is_whole = |blob: &Blob| {
         block_on(store.blob_has(blob.reference.digest)).unwrap()
             && block_on(store.blob_get(blob.reference.digest)).unwrap().as_ref() == Some(&blob.bytes)
     };
-    let soon = |blobs: Vec<Blob>| block_on(store.blob_put_soon(blobs)).unwrap();
-    soon(vec![blob(1), blob(2), blob(1)]);
-    soon(vec![blob(2), blob(3)]);
+    let queue = |blobs: Vec<Blob>| block_on(store.blob_put_soon(blobs)).unwrap();
+    queue(vec![blob(1), blob(2), blob(1)]);
+    queue(vec![blob(2), blob(3)]);
     assert!((1..4).all(|n| is_whole(&blob(n))));
     published(store, 2);
     assert!((1..4).all(|n| is_whole(&blob(n))));
-    soon(vec![blob(4)]);
+    queue(vec![blob(4)]);
     block_on(store.blob_put(Vec::new())).unwrap();
     assert!(is_whole(&blob(4)));
-    // What is much does not wait.
+    // A large amount of queued blobs is written early.
     for n in 5..400 {
-        soon(vec![blob(n)]);
+        queue(vec![blob(n)]);
     }
     assert!((5..400).all(|n| is_whole(&blob(n))));
-    soon(vec![blob(500)]);
+    queue(vec![blob(500)]);
     let parts = [blob(399), blob(500)];
     let whole = Blob::new([&*parts[0].bytes, &*parts[1].bytes].concat(), "text/plain").reference;
-    let pieces = parts.map(|Blob { reference, .. }| Piece { digest: reference.digest, bytes: reference.bytes });
-    block_on(store.blob_join(whole.clone(), pieces.into())).unwrap();
+    let chunks = parts.map(|Blob { reference, .. }| Chunk { digest: reference.digest, bytes: reference.bytes });
+    block_on(store.blob_join(whole.clone(), chunks.into())).unwrap();
     assert_eq!(block_on(store.blob_get(whole.digest)).unwrap().unwrap().len() as u64, whole.bytes);
 }
 
-/// Many blobs at once, the same one twice, and one again: each is there once and whole.
-pub fn blobs_are_put_together(store: &TheStore) {
+/// Writing many blobs, including duplicates, stores each of them.
+pub fn many_blobs_are_written_at_once(store: &TheStore) {
     let blob = |n: u32| Blob::new(format!("content {n}").repeat(n as usize % 50 + 1).into_bytes(), "text/plain");
     let mut many: Vec<Blob> = (0..300).map(blob).collect();
     many.push(blob(7));
@@ -670,32 +671,32 @@ pub fn blobs_are_put_together(store: &TheStore) {
     block_on(store.blob_put(Vec::new())).unwrap();
     for blob in many.iter().chain(&[blob(1000)]) {
         assert_eq!(block_on(store.blob_get(blob.reference.digest)).unwrap().unwrap(), blob.bytes);
-        assert!(block_on(store.blob_pieces(blob.reference.digest)).unwrap().is_none());
+        assert!(block_on(store.blob_chunks(blob.reference.digest)).unwrap().is_none());
     }
 }
 
-/// A content is joined from pieces, read whole, and known by them; a piece that is not there is an error.
-pub fn blobs_are_joined_from_pieces(store: &TheStore) {
+/// A blob can be joined from chunks, read as a whole, and split into its chunks again. A missing chunk is an error.
+pub fn blobs_are_joined_from_chunks(store: &TheStore) {
     let blobs: Vec<Blob> =
         [&b"one"[..], b"", b"two", b"one"].map(|text| Blob::new(text, "application/octet-stream")).into();
     let whole = Blob::new(&b"onetwoone"[..], "application/octet-stream").reference;
-    let pieces: Vec<Piece> =
-        blobs.iter().map(|blob| Piece { digest: blob.reference.digest, bytes: blob.reference.bytes }).collect();
-    let missing = block_on(store.blob_join(whole.clone(), pieces.clone())).unwrap_err();
+    let chunks: Vec<Chunk> =
+        blobs.iter().map(|blob| Chunk { digest: blob.reference.digest, bytes: blob.reference.bytes }).collect();
+    let missing = block_on(store.blob_join(whole.clone(), chunks.clone())).unwrap_err();
     assert_eq!(missing.code(), "not-found");
     assert!(block_on(store.blob_get(whole.digest)).unwrap().is_none());
     assert!(!block_on(store.blob_has(whole.digest)).unwrap());
     block_on(store.blob_put(blobs)).unwrap();
     for _ in 0..2 {
-        block_on(store.blob_join(whole.clone(), pieces.clone())).unwrap();
+        block_on(store.blob_join(whole.clone(), chunks.clone())).unwrap();
     }
     assert!(block_on(store.blob_has(whole.digest)).unwrap());
     assert_eq!(&*block_on(store.blob_get(whole.digest)).unwrap().unwrap(), b"onetwoone");
-    assert_eq!(block_on(store.blob_pieces(whole.digest)).unwrap().unwrap(), pieces);
+    assert_eq!(block_on(store.blob_chunks(whole.digest)).unwrap().unwrap(), chunks);
 }
 
-/// Salt and body are gone; id, neighbours and the rest of the history stay.
-pub fn erased_bodies_leave_the_chain(store: &TheStore) {
+/// An erasure removes salt and body. The id and all other records stay.
+pub fn erasing_bodies_keeps_the_chain_valid(store: &TheStore) {
     let session = published(store, 5);
     let before = stored(store, session.id());
     block_on(store.erase(vec![before[2].reference(), before[4].reference()])).unwrap();
@@ -711,8 +712,8 @@ pub fn erased_bodies_leave_the_chain(store: &TheStore) {
     assert!(stored(store, session.id())[3].salted_body().is_some());
 }
 
-/// Titles and labels that an erased body gave are gone, and blobs that only it named.
-pub fn erased_bodies_take_along_what_came_of_them(store: &TheStore) {
+/// An erasure removes the titles and labels of erased records, and blobs that only they refer to.
+pub fn erasing_bodies_removes_what_was_derived_from_them(store: &TheStore) {
     let mut session = session(store);
     session.set_title("first").unwrap();
     session.set_title("second").unwrap();
@@ -727,16 +728,17 @@ pub fn erased_bodies_take_along_what_came_of_them(store: &TheStore) {
     let naming = session.head();
     block_on(session.publish()).unwrap();
     block_on(store.erase(vec![titled, labelled, sharing, naming])).unwrap();
-    let row = block_on(store.sessions(Which::Id(session.id()).into())).unwrap().remove(0);
+    let row = block_on(store.sessions(SessionFilter::Id(session.id()).into())).unwrap().remove(0);
     assert_eq!((row.title.as_deref(), row.labels.len()), (Some("first"), 0));
     let state = block_on(View::of(store, session.id(), None)).unwrap().state().clone();
     assert_eq!((state.title.as_deref(), state.labels.len()), (Some("first"), 0));
-    let held = |text: String| block_on(store.blob_get(Blob::new(text.into_bytes(), "").reference.digest)).unwrap();
-    assert_eq!((held(shared).is_some(), held(alone).is_some()), (true, false));
+    let stored_blob =
+        |text: String| block_on(store.blob_get(Blob::new(text.into_bytes(), "").reference.digest)).unwrap();
+    assert_eq!((stored_blob(shared).is_some(), stored_blob(alone).is_some()), (true, false));
 }
 
-/// What a fork stands on is published with it, even when the parent is gone.
-pub fn a_child_publishes_its_parent(store: &TheStore) {
+/// Publishing a fork also publishes the records that it is based on, even if the parent was dropped.
+pub fn publishing_a_fork_publishes_the_records_it_is_based_on(store: &TheStore) {
     let mut parent = session(store);
     parent.user("asked").unwrap();
     let mut child = parent.fork("one");
@@ -761,23 +763,23 @@ pub fn a_child_publishes_its_parent(store: &TheStore) {
     assert_eq!(block_on(again.context()).unwrap().len(), 2);
 }
 
-/// The line that goes on and the branches that end are written together.
+/// A merge commits the merged session and the closed branches together.
 pub fn a_merge_is_one_commit(store: &TheStore) {
     let parent = published(store, 1);
     let (a, b) = (parent.fork("a"), parent.fork("b"));
     let (a_id, b_id) = (a.id(), b.id());
     let merged = block_on(parent.merge([a, b], How::Append)).unwrap();
-    assert_eq!(merged.at_risk(), 0);
+    assert_eq!(merged.unpublished_count(), 0);
     for id in [a_id, b_id] {
-        let row = &block_on(store.sessions(Which::Id(id).into())).unwrap()[0];
+        let row = &block_on(store.sessions(SessionFilter::Id(id).into())).unwrap()[0];
         assert!(row.closed);
         let closed: rath_core::body::Closed = stored(store, id).last().unwrap().body().unwrap();
         assert_eq!(closed.merged_into, Some(merged.head()));
     }
 }
 
-/// Writers of different sessions do not disturb each other.
-pub fn many_writers_work_side_by_side(store: &TheStore) {
+/// Writers of different sessions do not affect each other.
+pub fn many_sessions_can_be_written_in_parallel(store: &TheStore) {
     let ids: Vec<SessionId> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..8)
             .map(|n| {
@@ -800,8 +802,8 @@ pub fn many_writers_work_side_by_side(store: &TheStore) {
     }
 }
 
-/// A kind nobody here knows comes back byte for byte.
-pub fn unknown_kinds_survive(store: &TheStore) {
+/// A record of an unknown kind is returned byte for byte.
+pub fn records_of_unknown_kinds_are_returned_unchanged(store: &TheStore) {
     let body = r#"{ "z" : 1.50, "a":[ {"é":"\u00e9"} ] }"#;
     let mut session = session(store);
     session.append_json("company.custom", body).unwrap();
@@ -812,7 +814,7 @@ pub fn unknown_kinds_survive(store: &TheStore) {
 }
 
 fn post(session: SessionId, id: &str) -> Post {
-    let (what, time) = (Posted::Message { text: format!("the words of {id}: \"ü\"") }, Time(1_000_001));
+    let (what, time) = (PostContent::Message { text: format!("the words of {id}: \"ü\"") }, Time(1_000_001));
     Post { id: id.into(), session, actor: Actor::person("ada"), time, what }
 }
 
@@ -820,15 +822,15 @@ fn waiting(store: &TheStore, session: SessionId) -> Vec<String> {
     block_on(store.posts(session)).unwrap().into_iter().map(|post| post.id).collect()
 }
 
-/// Oldest first, each inbox for itself, the same id once; whole as they were posted.
-pub fn posts_wait_in_order(store: &TheStore) {
+/// Posts are listed per session, oldest first and unchanged. A repeated id is ignored.
+pub fn posts_are_listed_in_order(store: &TheStore) {
     let (mine, other) = (published(store, 1), published(store, 1));
     assert!(waiting(store, mine.id()).is_empty());
     for id in ["second", "first", "third"] {
         block_on(store.post(post(mine.id(), id))).unwrap();
     }
     let asked = mine.head().id;
-    let what = Posted::Answer {
+    let what = PostContent::Answer {
         asked,
         shown_digest: Digest::of(b"shown"),
         verdict: rath_core::body::Verdict::Yes,
@@ -836,46 +838,46 @@ pub fn posts_wait_in_order(store: &TheStore) {
     };
     let answer = Post { what, ..post(other.id(), "answer") };
     block_on(store.post(answer.clone())).unwrap();
-    // Again, and with other words: the first counts.
-    let again = Post { what: Posted::Cancel { why: "no".into() }, ..post(mine.id(), "first") };
+    // A post with the same id and other content is ignored.
+    let again = Post { what: PostContent::Cancel { why: "no".into() }, ..post(mine.id(), "first") };
     block_on(store.post(again)).unwrap();
     assert_eq!(waiting(store, mine.id()), ["second", "first", "third"]);
     assert_eq!(block_on(store.posts(mine.id())).unwrap()[1], post(mine.id(), "first"));
     assert_eq!(block_on(store.posts(other.id())).unwrap(), [answer]);
-    let stranger = session(&Memory::new()).id();
+    let stranger = session(&InMemory::new()).id();
     assert!(matches!(block_on(store.post(post(stranger, "lost"))), Err(Error::NotFound(_))));
     assert!(waiting(store, stranger).is_empty());
 }
 
-/// A fork that publishes what it stands on takes along the posts that are said there.
-pub fn a_fork_takes_its_parents_posts(store: &TheStore) {
+/// When a fork publishes records of its parent, the posts in these records are consumed.
+pub fn publishing_a_fork_consumes_posts_of_its_parent(store: &TheStore) {
     let mut parent = published(store, 1);
     let id = parent.id();
     block_on(store.post(post(id, "early"))).unwrap();
-    block_on(parent.take_posts()).unwrap();
+    block_on(parent.consume_posts()).unwrap();
     let mut fork = parent.fork("with the words");
     block_on(store.post(post(id, "late"))).unwrap();
-    block_on(parent.take_posts()).unwrap();
+    block_on(parent.consume_posts()).unwrap();
     block_on(fork.publish()).unwrap();
-    // The parent goes without having published anything itself.
+    // The parent is dropped without having published anything itself.
     drop((parent, fork));
     assert_eq!(waiting(store, id), ["late"]);
     let mut again = block_on(store.open(id, Actor::program("next"))).unwrap();
-    block_on(again.take_posts()).unwrap();
+    block_on(again.consume_posts()).unwrap();
     block_on(again.publish()).unwrap();
     let said = stored(store, id).iter().filter(|record| *record.kind() == Kind::User).count();
     assert_eq!((said, waiting(store, id).len()), (2, 0));
 }
 
-/// Records that do not follow each other, and two parts for one session, are refused whole.
-pub fn a_batch_in_disorder_is_refused(store: &TheStore) {
+/// A batch with records that do not follow each other, or with two parts for one session, is refused.
+pub fn an_inconsistent_batch_is_refused(store: &TheStore) {
     let (mine, theirs) = twins(4);
     let id = mine[0].session();
     let gap = vec![mine[0].clone(), mine[2].clone()];
     let mixed = vec![mine[0].clone(), mine[1].clone(), theirs[2].clone()];
     for records in [gap, mixed] {
         assert!(block_on(store.commit(batch(records, 1))).is_err());
-        assert!(block_on(store.sessions(Which::Id(id).into())).unwrap().is_empty());
+        assert!(block_on(store.sessions(SessionFilter::Id(id).into())).unwrap().is_empty());
     }
     block_on(store.commit(batch(mine[..1].to_vec(), 1))).unwrap();
     let mut twice = batch(mine[1..2].to_vec(), 1);
@@ -886,15 +888,16 @@ pub fn a_batch_in_disorder_is_refused(store: &TheStore) {
     assert_eq!(stored(store, id).len(), mine.len());
 }
 
-/// A post leaves with the commit that says it, and with no other; then its id is spent.
-pub fn taken_posts_do_not_come_back(store: &TheStore) {
+/// A post is consumed only by a successful commit. Its id is not accepted again after that.
+pub fn consumed_posts_are_not_accepted_again(store: &TheStore) {
     let (mine, theirs) = twins(3);
     let id = mine[0].session();
     block_on(store.commit(batch(mine[..2].to_vec(), 1))).unwrap();
     for name in ["a", "b", "c"] {
         block_on(store.post(post(id, name))).unwrap();
     }
-    let taking = |records: &[Record]| Batch { taken: vec!["a".into(), "c".into()], ..batch(records.to_vec(), 1) };
+    let taking =
+        |records: &[Record]| Batch { consumed_posts: vec!["a".into(), "c".into()], ..batch(records.to_vec(), 1) };
     assert!(matches!(block_on(store.commit(taking(&theirs[1..]))), Err(Error::Conflict { .. })));
     assert_eq!(waiting(store, id), ["a", "b", "c"]);
     for _ in 0..2 {
@@ -908,43 +911,43 @@ pub fn taken_posts_do_not_come_back(store: &TheStore) {
     assert_eq!(waiting(store, id), ["b", "d"]);
 }
 
-/// The records of a session that was created elsewhere for a run.
-fn run_made_elsewhere(key: &str) -> Vec<Record> {
-    let elsewhere = Memory::new();
+/// The records of a session that was created for a run in another store.
+fn records_of_run(key: &str) -> Vec<Record> {
+    let elsewhere = InMemory::new();
     let begun =
         block_on(elsewhere.begin_run(key, Actor::program("elsewhere"), async |session| session.user("go").map(drop)));
     stored(&elsewhere, begun.unwrap().id())
 }
 
-/// By its key, exactly.
+/// The session of a run is found by the exact key.
 pub fn a_run_is_found_by_its_key(store: &TheStore) {
     let other = published(store, 1);
     let find = |key: &str| -> Vec<SessionId> {
-        let rows = block_on(store.sessions(Which::Run(key.into()).into())).unwrap();
+        let rows = block_on(store.sessions(SessionFilter::Run(key.into()).into())).unwrap();
         rows.into_iter().map(|row| row.id).collect()
     };
     assert!(find("nightly").is_empty());
-    let nightly = run_made_elsewhere("nightly");
-    let odd = run_made_elsewhere("night'ly %");
-    for run in [&nightly, &odd] {
+    let nightly = records_of_run("nightly");
+    let quoted = records_of_run("night'ly %");
+    for run in [&nightly, &quoted] {
         block_on(store.commit(batch(run.clone(), 1))).unwrap();
     }
     assert_eq!(find("nightly"), [nightly[0].session()]);
-    assert_eq!(find("night'ly %"), [odd[0].session()]);
+    assert_eq!(find("night'ly %"), [quoted[0].session()]);
     assert!(find("night").is_empty() && find("%").is_empty() && find("").is_empty());
     assert_eq!(block_on(store.sessions(Query::default())).unwrap().len(), 3);
     drop(other);
 }
 
-/// The second session for the same run is refused, with all that came along; the first may be sent again.
+/// A second session for the same run is refused with its whole batch. The first one may be sent again.
 pub fn a_run_has_one_session(store: &TheStore) {
-    let (first, second, bystander) = (run_made_elsewhere("once"), run_made_elsewhere("once"), twins(1).0);
+    let (first, second, bystander) = (records_of_run("once"), records_of_run("once"), twins(1).0);
     let line = published(store, 1);
     block_on(store.post(post(line.id(), "waits"))).unwrap();
     for records in [&first[..1], &first[..1], &first] {
         block_on(store.commit(batch(records.to_vec(), 1))).unwrap();
     }
-    let mut both = Batch { taken: vec!["waits".into()], ..batch(bystander.clone(), 1) };
+    let mut both = Batch { consumed_posts: vec!["waits".into()], ..batch(bystander.clone(), 1) };
     both.parts.extend(batch(second.clone(), 1).parts);
     for late in [both, batch(second.clone(), 1), batch(second[..1].to_vec(), 1)] {
         match block_on(store.commit(late)) {
@@ -955,24 +958,24 @@ pub fn a_run_has_one_session(store: &TheStore) {
         }
     }
     for gone in [&second, &bystander] {
-        assert!(block_on(store.sessions(Which::Id(gone[0].session()).into())).unwrap().is_empty());
+        assert!(block_on(store.sessions(SessionFilter::Id(gone[0].session()).into())).unwrap().is_empty());
     }
     assert_eq!(waiting(store, line.id()), ["waits"]);
     assert_eq!(stored(store, first[0].session()).len(), first.len());
-    let found = block_on(store.sessions(Which::Run("once".into()).into())).unwrap();
+    let found = block_on(store.sessions(SessionFilter::Run("once".into()).into())).unwrap();
     assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), [first[0].session()]);
-    // The store goes on.
+    // The store still works.
     block_on(store.commit(batch(bystander, 1))).unwrap();
 }
 
-/// However many try at once; those who come too late disturb nobody.
-pub fn of_many_that_begin_a_run_one_succeeds(store: &TheStore) {
+/// When many processes try to start a run at once, exactly one succeeds, and other commits are not affected.
+pub fn only_one_of_many_processes_can_start_a_run(store: &TheStore) {
     let begun = std::thread::scope(|scope| {
         let tries: Vec<_> = (0..8)
             .map(|n| {
                 scope.spawn(move || {
                     published(store, 1);
-                    let records = run_made_elsewhere(if n == 0 { "alone" } else { "together" });
+                    let records = records_of_run(if n == 0 { "alone" } else { "together" });
                     block_on(store.commit(batch(records, 1))).is_ok()
                 })
             })

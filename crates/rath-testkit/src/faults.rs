@@ -1,10 +1,10 @@
-//! Processes whose files fail: a command gets `rath-faults` loaded before it, which writes down what it does to its files
-//! and lets calls fail as it is told.
+//! Fault injection for the file operations of a process. The library `rath-faults` is preloaded into a command; it
+//! makes file operations fail by rules, and can record them in a trace.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Rules for `rath-faults`, which says how one is written; and what it writes down.
+/// The rules for `rath-faults`, which documents their syntax, and the file for the trace.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     rules: String,
@@ -12,19 +12,19 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// These rules, a line each.
+    /// Rules, one per line.
     pub fn new(rules: impl Into<String>) -> Self {
         Self { rules: rules.into(), trace: None }
     }
 
-    /// Writes down what happens, into this file.
+    /// Records the file operations in the file `into`.
     #[must_use]
     pub fn traced(mut self, into: impl Into<PathBuf>) -> Self {
         self.trace = Some(into.into());
         self
     }
 
-    /// Has the command's process meet them below `root`.
+    /// Applies the rules to the command's file operations below `root`.
     pub fn load<'a>(&self, command: &'a mut Command, root: &Path) -> &'a mut Command {
         command.env("LD_PRELOAD", library());
         command.env("RATH_FAULTS_ROOT", root.canonicalize().unwrap());
@@ -36,16 +36,16 @@ impl Faults {
     }
 }
 
-/// Gives a process that met [`Faults`] below `root` other ones. Said by that process itself.
+/// Replaces the rules for `root` in the calling process, which must have been started with [`Faults`].
 pub fn change(root: &Path, rules: &str) {
-    // An empty write would not be one.
+    // The line feed ensures that there is a write, also for empty rules.
     std::fs::write(root.join("faults"), format!("{rules}\n")).unwrap();
 }
 
-/// The library, which cargo builds beside the tests that depend on it.
+/// The path of the library, which cargo builds next to the tests that depend on it.
 fn library() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
-    let beside = tests.parent().unwrap();
-    let places = [beside, beside.parent().unwrap()].map(|dir| dir.join("librath_faults.so"));
-    places.into_iter().find(|place| place.exists()).expect("librath_faults.so is not beside the tests")
+    let dir = tests.parent().unwrap();
+    let paths = [dir, dir.parent().unwrap()].map(|dir| dir.join("librath_faults.so"));
+    paths.into_iter().find(|path| path.exists()).expect("librath_faults.so is not next to the tests")
 }

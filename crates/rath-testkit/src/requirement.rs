@@ -1,13 +1,13 @@
-//! What some tests need of the machine. Without it they are skipped, and say so; where the machine must have it, as in
-//! CI, they fail.
+//! Requirements of tests on the machine. A test whose requirement is not met reports that it is skipped. Where the
+//! requirement must be met, as in CI, the test fails instead.
 
 use std::fmt;
 use std::io::Write as _;
 
-/// The variable that lists what the machine must have: `RATH_REQUIRE=sandbox,python,git`.
+/// The environment variable that lists the requirements that the machine must meet: `RATH_REQUIRE=sandbox,python,git`.
 pub const REQUIRE: &str = "RATH_REQUIRE";
 
-/// What a test may need.
+/// A requirement of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// Namespaces that isolate commands.
@@ -16,24 +16,24 @@ pub enum Requirement {
     Python,
     /// `git`.
     Git,
-    /// `npm`, for the mock of the providers.
+    /// `npm`, for the provider mock.
     Npm,
     /// The tiny models with real weights.
     Models,
     /// Recorded answers of providers.
     Recordings,
-    /// To be run by root.
+    /// Running as root.
     Root,
-    /// To be run by a plain user.
+    /// Running as an unprivileged user.
     PlainUser,
-    /// Mounts: overlays, small disks.
+    /// Mounting overlays and small disks.
     Mounts,
-    /// Gigabytes of free disk.
+    /// Several gigabytes of free disk space.
     Disk,
 }
 
 impl Requirement {
-    /// Its name in `RATH_REQUIRE`.
+    /// The name in `RATH_REQUIRE`.
     pub fn name(self) -> &'static str {
         match self {
             Requirement::Sandbox => "sandbox",
@@ -49,15 +49,15 @@ impl Requirement {
         }
     }
 
-    /// Reports that this test is skipped. The line is on standard output even if the test passes, so that the test run
-    /// counts it.
+    /// Reports that this test is skipped because the requirement is not met. Prints the line to standard output even if
+    /// the test passes, so that `cargo xtask test` counts it.
     ///
     /// # Panics
-    /// If `RATH_REQUIRE` names it.
+    /// If `RATH_REQUIRE` contains the requirement.
     pub fn skip(self, why: impl fmt::Display) {
         let required = std::env::var(REQUIRE).unwrap_or_default();
         let name = self.name();
-        assert!(!required.split(',').any(|one| one.trim() == name), "{REQUIRE} names {name}, but: {why}");
+        assert!(!required.split(',').any(|one| one.trim() == name), "{REQUIRE} contains {name}, but: {why}");
         let thread = std::thread::current();
         let test = thread.name().unwrap_or("a test");
         let _ = writeln!(std::io::stdout(), "\nskipped: {test}: needs {name}: {why}");

@@ -1,11 +1,11 @@
-//! How long the loops of the tests are: one variable for all of them.
+//! The number of iterations in the loops of tests, scaled by one environment variable.
 
 use std::sync::OnceLock;
 
-/// The variable: a factor, 1 unless it is set. `cargo xtask test --fast` sets 0.1, `--nightly` sets 20.
+/// The environment variable with the factor, 1 by default. `cargo xtask test --fast` sets it to 0.1, `--nightly` to 20.
 pub const SCALE: &str = "RATH_SCALE";
 
-/// `usual` rounds, times the factor in `RATH_SCALE`, and at least two.
+/// Returns `usual` times the factor in `RATH_SCALE`, at least 2.
 ///
 /// # Panics
 /// If the variable is not a positive number.
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_follow_the_factor() {
+    fn iterations_are_scaled_by_the_factor() {
         assert_eq!(scaled_by(factor(None), 100), 100);
         assert_eq!(scaled_by(factor(Some("0.1")), 100), 10);
         assert_eq!(scaled_by(factor(Some("20")), 100), 2_000);

@@ -1,12 +1,11 @@
-//! Looks for bytes in the files of a store, as somebody would who found its disk.
+//! Searches all files of a store for bytes, to check that an erasure left nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-/// The files below `dir` that hold `secret`: as it is, or, in a pack and in the rows of a database, behind its
-/// compression.
+/// The files below `dir` that contain `secret`, either plainly or in compressed form in a pack or a database row.
 pub fn find(dir: &Path, secret: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().flatten() {
@@ -16,13 +15,13 @@ pub fn find(dir: &Path, secret: &str) -> Vec<PathBuf> {
             continue;
         }
         let bytes = fs::read(&path).unwrap();
-        let squeezed = match path.file_name().and_then(|name| name.to_str()) {
+        let compressed = match path.file_name().and_then(|name| name.to_str()) {
             Some(name) if name.ends_with(".pack") => contents(&bytes),
-            // A backup too.
+            // This includes backups.
             Some(name) if name.starts_with("rath.db") => [rows(&path), contents(&bytes)].concat(),
             _ => Vec::new(),
         };
-        if has(&bytes, secret) || squeezed.iter().any(|content| has(content, secret)) {
+        if has(&bytes, secret) || compressed.iter().any(|content| has(content, secret)) {
             found.push(path);
         }
     }
@@ -33,7 +32,7 @@ fn has(bytes: &[u8], secret: &str) -> bool {
     bytes.windows(secret.len()).any(|part| part == secret.as_bytes())
 }
 
-/// Whatever in a pack can be decompressed, whether the index names it or not.
+/// Decompresses every entry of a pack, including entries that are not in the index.
 fn contents(pack: &[u8]) -> Vec<Vec<u8>> {
     const HEAD: usize = 53;
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0usize, |n, byte| n << 8 | usize::from(*byte));
@@ -50,8 +49,8 @@ fn contents(pack: &[u8]) -> Vec<Vec<u8>> {
     contents
 }
 
-/// What can be decompressed of a database's segments and riders. It is looked at in a copy: to open it would change its
-/// log.
+/// Decompresses the segments and inline blobs of a database. Reads a copy, because opening the database would change
+/// its WAL.
 fn rows(database: &Path) -> Vec<Vec<u8>> {
     let copy = tempfile::tempdir().unwrap();
     for suffix in ["", "-wal"] {
@@ -63,9 +62,9 @@ fn rows(database: &Path) -> Vec<Vec<u8>> {
         let mut query = db.prepare(query)?;
         query.query_map([], |row| row.get(0))?.collect()
     };
-    // What is not a database any more has no rows, and an older one no riders.
+    // A damaged database has no readable rows, and an older one has no inline blobs.
     let segments = read("SELECT data FROM segments").unwrap_or_default();
-    let riders = read("SELECT entry FROM riders").unwrap_or_default();
+    let inline_blobs = read("SELECT entry FROM riders").unwrap_or_default();
     let segments = segments.iter().filter_map(|data| zstd::stream::decode_all(&data[..]).ok());
-    segments.chain(riders.iter().flat_map(|entry| contents(entry))).collect()
+    segments.chain(inline_blobs.iter().flat_map(|entry| contents(entry))).collect()
 }

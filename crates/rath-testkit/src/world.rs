@@ -1,7 +1,7 @@
-//! Sessions and a plain model of them, side by side: the same operations on both, the same answers expected.
+//! A simple model of sessions. Operations are applied to real sessions and to the model, and the results are compared.
 //!
-//! The model keeps every record as a node with its parents, reaches by walking the graph, and keeps contexts as
-//! lists whose items know every record they derive from. It is slow, obvious, and shares no code with the real one.
+//! The model keeps every record as a graph node with its parents, and a context as a list of items, each with all
+//! records that it derives from. It is slow and simple, and shares no code with the real implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,48 +11,48 @@ use proptest::prelude::*;
 use rath_core::body::{Assistant, Block, ModelResponded, Outcome};
 use rath_core::{Actor, Durability, How, Record, Session, SessionId, Store, Usage};
 
-/// Something that happens to a session; numbers choose among what is there.
+/// An operation on a session. Numbers select sessions and records, modulo the existing ones.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// A person speaks.
+    /// Append a user message.
     User(usize),
-    /// A model speaks.
+    /// Append an assistant message.
     Assistant(usize),
-    /// A model calls a tool.
+    /// Append an assistant message with a tool call.
     Call(usize),
-    /// An open call is answered.
+    /// Append the result of an open call.
     Answer(usize),
-    /// A remark.
+    /// Append a note.
     Note(usize),
-    /// A model's answer is paid for.
-    Pay(usize, u64),
-    /// A label is set.
+    /// Append a model response with this usage.
+    Usage(usize, u64),
+    /// Set a label.
     Label(usize, u8),
-    /// A label is taken away.
+    /// Remove a label.
     Unlabel(usize, u8),
-    /// A step begins.
+    /// Enter a step.
     Enter(usize),
-    /// A step ends.
+    /// Finish a step.
     Leave(usize),
-    /// A branch from the head.
+    /// Fork at the head.
     Fork(usize),
-    /// A branch from an earlier record.
+    /// Fork at an earlier record.
     ForkAt(usize, usize),
-    /// A new root with the context.
+    /// Start a new root session with the context.
     Detach(usize),
-    /// Branches come together: into, others, manner.
+    /// Merge branches: the target session, the branches, and the strategy.
     Merge(usize, Vec<usize>, u8),
-    /// Context items are replaced: session, from, how many.
+    /// Replace context items by a summary: the session, the first item, and the number of items.
     Compress(usize, usize, usize),
-    /// A session ends.
+    /// Close a session.
     Close(usize),
-    /// Everything becomes durable.
+    /// Publish a session.
     Publish(usize),
-    /// The session is dropped and opened again.
+    /// Drop a session and open it again.
     Reopen(usize),
 }
 
-/// Any operation.
+/// Generates an operation.
 pub fn op() -> impl Strategy<Value = Op> {
     let n = || 0..64usize;
     prop_oneof![
@@ -61,7 +61,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         2 => n().prop_map(Op::Call),
         2 => n().prop_map(Op::Answer),
         1 => n().prop_map(Op::Note),
-        2 => (n(), 1..100u64).prop_map(|(s, t)| Op::Pay(s, t)),
+        2 => (n(), 1..100u64).prop_map(|(s, t)| Op::Usage(s, t)),
         1 => (n(), 0..4u8).prop_map(|(s, l)| Op::Label(s, l)),
         1 => (n(), 0..4u8).prop_map(|(s, l)| Op::Unlabel(s, l)),
         1 => n().prop_map(Op::Enter),
@@ -77,9 +77,9 @@ pub fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A list of operations.
-pub fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
-    prop::collection::vec(op(), 1..most)
+/// Generates a list of operations, shorter than `limit`.
+pub fn ops(limit: usize) -> impl Strategy<Value = Vec<Op>> {
+    prop::collection::vec(op(), 1..limit)
 }
 
 type Uid = usize;
@@ -101,38 +101,38 @@ struct Item {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Moment {
+struct Snapshot {
     head: Uid,
     items: Vec<Item>,
     labels: BTreeMap<String, String>,
-    /// Open steps of this line.
+    /// The number of open steps of this session.
     steps: usize,
-    /// Open calls: id, and whether they were made on this line.
+    /// The open calls: the id, and whether the call was made in this session.
     calls: Vec<(String, bool)>,
 }
 
-struct Line {
+struct ModelSession {
     id: SessionId,
-    now: Moment,
-    /// How it was after each of its records.
-    past: Vec<Moment>,
+    now: Snapshot,
+    /// The snapshot after each record.
+    past: Vec<Snapshot>,
 }
 
-/// The real sessions and the model.
+/// The real sessions and their model.
 pub struct World {
     store: Arc<dyn Store>,
-    live: Vec<(Session, Line)>,
+    live: Vec<(Session, ModelSession)>,
     nodes: Vec<Node>,
     words: usize,
 }
 
 impl World {
-    /// One empty session in `store`.
+    /// Creates one empty session in `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let mut world = Self { store, live: Vec::new(), nodes: Vec::new(), words: 0 };
         let session = world.store.create(Actor::program("world"));
         let head = world.node(vec![], 0);
-        world.adopt(session, Moment { head, ..Moment::default() });
+        world.adopt(session, Snapshot { head, ..Snapshot::default() });
         world
     }
 
@@ -141,16 +141,16 @@ impl World {
         self.nodes.len() - 1
     }
 
-    fn adopt(&mut self, session: Session, now: Moment) {
-        let line = Line { id: session.id(), past: vec![now.clone()], now };
-        self.live.push((session, line));
+    fn adopt(&mut self, session: Session, now: Snapshot) {
+        let model = ModelSession { id: session.id(), past: vec![now.clone()], now };
+        self.live.push((session, model));
     }
 
     fn pick(&self, n: usize) -> Option<usize> {
         (!self.live.is_empty()).then(|| n % self.live.len())
     }
 
-    fn reach(&self, head: Uid) -> BTreeSet<Uid> {
+    fn reachable(&self, head: Uid) -> BTreeSet<Uid> {
         let mut seen = BTreeSet::new();
         let mut open = vec![head];
         while let Some(uid) = open.pop() {
@@ -167,57 +167,57 @@ impl World {
     }
 
     /// Adds a record to the model of session `s`.
-    fn advance(&mut self, s: usize, more: Vec<Uid>, tokens: u64, change: impl FnOnce(Uid, &mut Moment)) -> Uid {
+    fn advance(&mut self, s: usize, more: Vec<Uid>, tokens: u64, change: impl FnOnce(Uid, &mut Snapshot)) -> Uid {
         let mut parents = vec![self.live[s].1.now.head];
         parents.extend(more);
         let uid = self.node(parents, tokens);
-        let line = &mut self.live[s].1;
-        line.now.head = uid;
-        change(uid, &mut line.now);
-        line.past.push(line.now.clone());
+        let model = &mut self.live[s].1;
+        model.now.head = uid;
+        change(uid, &mut model.now);
+        model.past.push(model.now.clone());
         uid
     }
 
-    fn say(&mut self, s: usize, text: String, calls: Option<String>, answers: Option<String>) {
+    fn add_message(&mut self, s: usize, text: String, calls: Option<String>, answers: Option<String>) {
         self.advance(s, vec![], 0, |uid, now| {
             let sources = BTreeSet::from([uid]);
             now.items.push(Item { key: (uid, 0), text, sources, calls, answers, marker: false });
         });
     }
 
-    /// Does `op` on both sides.
+    /// Applies `op` to a real session and to the model.
     pub fn apply(&mut self, op: &Op) {
         match op {
             Op::User(n) => self.with(*n, |world, s| {
                 let text = world.word("user");
                 world.live[s].0.user(text.clone()).unwrap();
-                world.say(s, text, None, None);
+                world.add_message(s, text, None, None);
             }),
             Op::Assistant(n) => self.with(*n, |world, s| {
                 let text = world.word("assistant");
                 world.live[s].0.assistant(text.clone()).unwrap();
-                world.say(s, text, None, None);
+                world.add_message(s, text, None, None);
             }),
             Op::Call(n) => self.with(*n, |world, s| {
                 let id = world.word("call");
                 let block = Block::ToolUse { id: id.clone(), name: "tool".into(), arguments: "{}".into() };
                 world.live[s].0.append(Assistant::new(vec![block])).unwrap();
-                world.say(s, format!("→ tool({{}}) [{id}]"), Some(id.clone()), None);
+                world.add_message(s, format!("→ tool({{}}) [{id}]"), Some(id.clone()), None);
                 world.live[s].1.now.calls.push((id, true));
-                world.settle(s);
+                world.update_last_snapshot(s);
             }),
             Op::Answer(n) => self.with(*n, |world, s| {
                 let Some((id, _)) = world.live[s].1.now.calls.first().cloned() else { return };
                 world.live[s].0.tool_result(id.clone(), "done").unwrap();
-                world.say(s, format!("[{id}] done"), None, Some(id));
+                world.add_message(s, format!("[{id}] done"), None, Some(id));
                 world.live[s].1.now.calls.remove(0);
-                world.settle(s);
+                world.update_last_snapshot(s);
             }),
             Op::Note(n) => self.with(*n, |world, s| {
-                world.live[s].0.note("a remark").unwrap();
+                world.live[s].0.note("a note").unwrap();
                 world.advance(s, vec![], 0, |_, _| {});
             }),
-            Op::Pay(n, tokens) => self.with(*n, |world, s| {
+            Op::Usage(n, tokens) => self.with(*n, |world, s| {
                 let usage = Usage { requests: 1, input_tokens: *tokens, ..Usage::default() };
                 world.live[s].0.append(ModelResponded { usage, ..ModelResponded::default() }).unwrap();
                 world.advance(s, vec![], *tokens, |_, _| {});
@@ -246,15 +246,15 @@ impl World {
             Op::Fork(n) => self.with(*n, |world, s| {
                 let child = world.live[s].0.fork("try");
                 let now = world.live[s].1.now.clone();
-                world.branch(child, now);
+                world.add_branch(child, now);
             }),
             Op::ForkAt(n, k) => self.with(*n, |world, s| {
-                let (session, line) = &world.live[s];
-                let seq = k % line.past.len();
+                let (session, model) = &world.live[s];
+                let seq = k % model.past.len();
                 let point = rath_core::Point { session: session.id(), seq: seq as u64 };
                 let child = block_on(session.fork_at(point, "from there")).unwrap();
-                let then = line.past[seq].clone();
-                world.branch(child, then);
+                let then = model.past[seq].clone();
+                world.add_branch(child, then);
             }),
             Op::Detach(n) => self.with(*n, |world, s| {
                 let child = block_on(world.live[s].0.detach("clean")).unwrap();
@@ -263,7 +263,7 @@ impl World {
                 for (part, item) in items.iter_mut().enumerate() {
                     (item.key, item.sources, item.marker) = ((uid, part), BTreeSet::from([uid]), false);
                 }
-                world.adopt(child, Moment { head: uid, items, ..Moment::default() });
+                world.adopt(child, Snapshot { head: uid, items, ..Snapshot::default() });
             }),
             Op::Merge(into, others, how) => self.merge(*into, others, *how),
             Op::Compress(n, at, count) => self.with(*n, |world, s| world.compress(s, *at, *count)),
@@ -271,24 +271,24 @@ impl World {
                 if world.live.len() == 1 || world.open(s) {
                     return;
                 }
-                let (session, line) = world.live.remove(s);
+                let (session, model) = world.live.remove(s);
                 block_on(session.close("enough")).unwrap();
-                let again = block_on(world.store.open(line.id, Actor::program("again"))).unwrap();
+                let again = block_on(world.store.open(model.id, Actor::program("again"))).unwrap();
                 assert!(again.state().closed);
                 let mut fork = again.fork("after the end");
-                assert!(fork.note("goes on").is_ok());
+                assert!(fork.note("after the fork").is_ok());
             }),
             Op::Publish(n) => self.with(*n, |world, s| {
                 block_on(world.live[s].0.publish()).unwrap();
-                assert_eq!(world.live[s].0.at_risk(), 0);
+                assert_eq!(world.live[s].0.unpublished_count(), 0);
             }),
             Op::Reopen(n) => self.with(*n, |world, s| {
-                let (mut session, line) = world.live.remove(s);
+                let (mut session, model) = world.live.remove(s);
                 block_on(session.publish()).unwrap();
                 drop(session);
-                let mut again = block_on(world.store.open(line.id, Actor::program("again"))).unwrap();
+                let mut again = block_on(world.store.open(model.id, Actor::program("again"))).unwrap();
                 again.set_durability(Durability::Record);
-                world.live.insert(s, (again, line));
+                world.live.insert(s, (again, model));
             }),
         }
     }
@@ -299,11 +299,11 @@ impl World {
         }
     }
 
-    /// The last moment, corrected after it was noted.
-    fn settle(&mut self, s: usize) {
-        let line = &mut self.live[s].1;
-        if let Some(last) = line.past.last_mut() {
-            *last = line.now.clone();
+    /// Replaces the last snapshot by the current one.
+    fn update_last_snapshot(&mut self, s: usize) {
+        let model = &mut self.live[s].1;
+        if let Some(last) = model.past.last_mut() {
+            *last = model.now.clone();
         }
     }
 
@@ -312,7 +312,7 @@ impl World {
         now.steps > 0 || now.calls.iter().any(|(_, own)| *own)
     }
 
-    fn branch(&mut self, child: Session, mut from: Moment) {
+    fn add_branch(&mut self, child: Session, mut from: Snapshot) {
         let uid = self.node(vec![from.head], 0);
         from.head = uid;
         from.labels.clear();
@@ -332,45 +332,45 @@ impl World {
         let how = match how {
             0 => How::Append,
             1 => How::keep(keep, "better"),
-            2 => How::take_in(),
+            2 => How::files_only(),
             _ => How::synthesize(|mut session: Session| async move {
                 session.assistant("all in all")?;
                 Ok(session)
             }),
         };
-        // Take them out, back to front, so that the numbers stay right; then put them in order.
+        // Remove the sessions back to front, so that the indices stay valid, then restore their order.
         let mut all: BTreeSet<usize> = chosen.clone();
         all.insert(s);
-        let mut taken: BTreeMap<usize, (Session, Line)> = BTreeMap::new();
+        let mut removed: BTreeMap<usize, (Session, ModelSession)> = BTreeMap::new();
         for n in all.into_iter().rev() {
-            taken.insert(n, self.live.remove(n));
+            removed.insert(n, self.live.remove(n));
         }
-        let (session, mut line) = taken.remove(&s).unwrap();
-        let (branches, lines): (Vec<Session>, Vec<Line>) = taken.into_values().unzip();
+        let (session, mut model) = removed.remove(&s).unwrap();
+        let (branches, models): (Vec<Session>, Vec<ModelSession>) = removed.into_values().unzip();
         let merged = block_on(session.merge(branches, how.clone()));
         if refused {
             let error = merged.unwrap_err();
             assert_eq!(error.code(), "still-open");
             let mut back = error.into_sessions().into_iter();
-            self.live.push((back.next().unwrap(), line));
-            self.live.extend(back.zip(lines));
+            self.live.push((back.next().unwrap(), model));
+            self.live.extend(back.zip(models));
             return;
         }
         let session = merged.unwrap();
-        let shared = self.reach(line.now.head);
-        let mut parents = vec![line.now.head];
-        parents.extend(lines.iter().map(|other| other.now.head));
+        let shared = self.reachable(model.now.head);
+        let mut parents = vec![model.now.head];
+        parents.extend(models.iter().map(|other| other.now.head));
         let uid = self.node(parents, 0);
-        line.now.head = uid;
-        let before = line.now.items.len();
+        model.now.head = uid;
+        let before = model.now.items.len();
         match &how {
             How::Keep { .. } => {
-                line.now.items = lines.iter().find(|other| other.id == keep).unwrap().now.items.clone();
+                model.now.items = models.iter().find(|other| other.id == keep).unwrap().now.items.clone();
             }
-            How::TakeIn { .. } => {}
+            How::FilesOnly { .. } => {}
             _ => {
                 let mut seen = BTreeSet::new();
-                for (part, other) in lines.iter().enumerate() {
+                for (part, other) in models.iter().enumerate() {
                     let new: Vec<Item> = other
                         .now
                         .items
@@ -383,7 +383,7 @@ impl World {
                     }
                     let text = format!("from {}", other.id.short());
                     let sources = BTreeSet::from([uid]);
-                    line.now.items.push(Item {
+                    model.now.items.push(Item {
                         key: (uid, part),
                         text,
                         sources,
@@ -391,27 +391,27 @@ impl World {
                         answers: None,
                         marker: true,
                     });
-                    line.now.items.extend(new);
+                    model.now.items.extend(new);
                 }
             }
         }
-        line.past.push(line.now.clone());
-        let brought = line.now.items.len() - before.min(line.now.items.len());
-        self.live.push((session, line));
+        model.past.push(model.now.clone());
+        let added = model.now.items.len() - before.min(model.now.items.len());
+        self.live.push((session, model));
         let s = self.live.len() - 1;
         match how {
             How::Keep { .. } => {
-                for _ in lines.iter().filter(|other| other.id != keep) {
+                for _ in models.iter().filter(|other| other.id != keep) {
                     self.advance(s, vec![], 0, |_, _| {});
                 }
             }
             How::Synthesize(_) => {
-                self.say(s, "all in all".into(), None, None);
-                if brought > 0 {
-                    self.compressed(s, before, brought, None);
+                self.add_message(s, "all in all".into(), None, None);
+                if added > 0 {
+                    self.compressed(s, before, added, None);
                 }
             }
-            How::Append | How::TakeIn { .. } => {}
+            How::Append | How::FilesOnly { .. } | How::PerBranch { .. } => {}
         }
     }
 
@@ -419,9 +419,9 @@ impl World {
         let items = &self.live[s].1.now.items;
         let at = if items.is_empty() { 0 } else { at % items.len() };
         let range = at..at + count;
-        let fits = range.end <= items.len();
-        // The result of a call is the first answer behind it with its id.
-        let parted = items.iter().enumerate().any(|(place, item)| {
+        let in_range = range.end <= items.len();
+        // The result of a call is the first answer after it with its id.
+        let splits_pair = items.iter().enumerate().any(|(place, item)| {
             let Some(call) = &item.calls else { return false };
             let answer =
                 items.iter().enumerate().find(|(later, item)| *later > place && item.answers.as_ref() == Some(call));
@@ -432,7 +432,7 @@ impl World {
         });
         let text = self.word("summary");
         let done = block_on(self.live[s].0.compress(at, count, text.clone()));
-        if !fits || parted {
+        if !in_range || splits_pair {
             assert_eq!(done.unwrap_err().code(), "bad-range");
             return;
         }
@@ -454,27 +454,27 @@ impl World {
 
     /// Compares every live session with its model.
     pub fn check(&self) {
-        for (session, line) in &self.live {
-            let now = &line.now;
+        for (session, model) in &self.live {
+            let now = &model.now;
             let context = block_on(session.context()).unwrap();
-            let real: Vec<String> = context.iter().map(|message| strip_why(&message.said.to_string())).collect();
-            let model: Vec<String> = now.items.iter().map(|item| item.text.clone()).collect();
-            assert_eq!(real, model, "context of {session:?}");
-            let reach = self.reach(now.head);
-            let tokens: u64 = reach.iter().map(|uid| self.nodes[*uid].tokens).sum();
+            let real: Vec<String> = context.iter().map(|message| strip_why(&message.body.to_string())).collect();
+            let expected: Vec<String> = now.items.iter().map(|item| item.text.clone()).collect();
+            assert_eq!(real, expected, "context of {session:?}");
+            let reachable = self.reachable(now.head);
+            let tokens: u64 = reachable.iter().map(|uid| self.nodes[*uid].tokens).sum();
             assert_eq!(session.usage().input_tokens, tokens, "usage of {session:?}");
             let history = block_on(async { session.history().await?.all().await }).unwrap();
-            assert_eq!(history.len(), reach.len(), "history of {session:?}");
+            assert_eq!(history.len(), reachable.len(), "history of {session:?}");
             assert_parents_first(&history);
             assert_eq!(session.state().labels, now.labels);
             let pending = session.pending();
             assert_eq!(pending.steps.len(), now.steps);
             assert_eq!(pending.calls.len(), now.calls.iter().filter(|(_, own)| *own).count());
-            assert_eq!(session.head().seq + 1, line.past.len() as u64);
+            assert_eq!(session.head().seq + 1, model.past.len() as u64);
         }
     }
 
-    /// Publishes everything.
+    /// Publishes all sessions.
     pub fn publish_all(&mut self) {
         for (session, _) in &mut self.live {
             block_on(session.publish()).unwrap();
@@ -482,7 +482,7 @@ impl World {
     }
 }
 
-/// Markers say why a branch was forked; the model does not.
+/// Removes the reason of the fork from a merge marker, because the model does not keep reasons.
 fn strip_why(text: &str) -> String {
     match text.strip_prefix("from ").and_then(|rest| rest.split_once(" (")) {
         Some((branch, _)) => format!("from {branch}"),

@@ -1,28 +1,28 @@
-//! A disk with what was synced and what was not.
+//! A model of a disk that distinguishes synced and unsynced changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use super::chance::Chance;
-use super::trace::{Event, What};
+use super::seeded_rng::SeededRng;
+use super::trace::{Operation, TraceEvent};
 
 const SECTOR: u64 = 512;
 
-/// A file or directory by the order in which they were made: numbers of inodes are used again.
+/// A file or directory, numbered in the order of creation. Inode numbers cannot be used, because they are reused.
 type Id = usize;
 
-/// Something written that no sync was about.
+/// An unsynced change of a file.
 #[derive(Clone, Debug)]
-enum Change {
+enum FileChange {
     Write(u64, Vec<u8>),
     Truncate(u64),
 }
 
-/// A change of a directory.
+/// An unsynced change of a directory.
 #[derive(Clone, Debug)]
-enum Entry {
+enum DirectoryChange {
     Add(String, Id),
     Remove(String),
     Move(String, String, Id),
@@ -31,16 +31,15 @@ enum Entry {
 #[derive(Clone, Debug, Default)]
 struct File {
     synced: Vec<u8>,
-    pending: Vec<Change>,
-    /// What a failed sync was about: the kernel takes it for clean, and no later sync writes it. Each with the number of
-    /// pending changes that were made before it.
-    doomed: Vec<Change>,
+    pending: Vec<FileChange>,
+    /// The changes of failed syncs. The kernel has marked them as clean, so later syncs do not write them.
+    unsyncable: Vec<FileChange>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Directory {
     synced: BTreeMap<String, Id>,
-    pending: Vec<Entry>,
+    pending: Vec<DirectoryChange>,
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +51,7 @@ enum Node {
 /// The disk below one root.
 pub(super) struct Disk {
     nodes: Vec<Node>,
-    /// Which node an inode is now.
+    /// The current node of each inode.
     of: HashMap<u64, Id>,
 }
 
@@ -68,7 +67,7 @@ impl Disk {
         }
     }
 
-    fn change(&mut self, directory: u64, entry: Entry) {
+    fn change(&mut self, directory: u64, entry: DirectoryChange) {
         let id = self.of.get(&directory).expect("a directory that nobody made");
         match &mut self.nodes[*id] {
             Node::Directory(directory) => directory.pending.push(entry),
@@ -76,38 +75,38 @@ impl Disk {
         }
     }
 
-    pub(super) fn apply(&mut self, event: &Event, bytes: &[u8]) {
+    pub(super) fn apply(&mut self, event: &TraceEvent, bytes: &[u8]) {
         let inode = event.inode;
         match &event.what {
-            What::Write { offset, data } => {
-                let change = Change::Write(*offset, bytes[data.clone()].to_vec());
+            Operation::Write { offset, data } => {
+                let change = FileChange::Write(*offset, bytes[data.clone()].to_vec());
                 self.file(inode).expect("a file that nobody made").pending.push(change);
             }
-            What::Truncate { length } => {
-                self.file(inode).expect("a file that nobody made").pending.push(Change::Truncate(*length));
+            Operation::Truncate { length } => {
+                self.file(inode).expect("a file that nobody made").pending.push(FileChange::Truncate(*length));
             }
-            What::Sync { failed } => self.sync(inode, *failed),
-            What::Create { parent, name, directory } => {
+            Operation::Sync { failed } => self.sync(inode, *failed),
+            Operation::Create { parent, name, directory } => {
                 let node = match directory {
                     true => Node::Directory(Directory::default()),
                     false => Node::File(File::default()),
                 };
                 self.of.insert(inode, self.nodes.len());
-                self.change(*parent, Entry::Add(name.clone(), self.nodes.len()));
+                self.change(*parent, DirectoryChange::Add(name.clone(), self.nodes.len()));
                 self.nodes.push(node);
             }
-            What::Link { parent, name } => {
+            Operation::Link { parent, name } => {
                 let id = self.of[&inode];
-                self.change(*parent, Entry::Add(name.clone(), id));
+                self.change(*parent, DirectoryChange::Add(name.clone(), id));
             }
-            What::Unlink { parent, name } => self.change(*parent, Entry::Remove(name.clone())),
-            What::Rename { from, old, to, new } => {
+            Operation::Unlink { parent, name } => self.change(*parent, DirectoryChange::Remove(name.clone())),
+            Operation::Rename { from, old, to, new } => {
                 let id = self.of[&inode];
                 match from == to {
-                    true => self.change(*from, Entry::Move(old.clone(), new.clone(), id)),
+                    true => self.change(*from, DirectoryChange::Move(old.clone(), new.clone(), id)),
                     false => {
-                        self.change(*to, Entry::Add(new.clone(), id));
-                        self.change(*from, Entry::Remove(old.clone()));
+                        self.change(*to, DirectoryChange::Add(new.clone(), id));
+                        self.change(*from, DirectoryChange::Remove(old.clone()));
                     }
                 }
             }
@@ -119,11 +118,11 @@ impl Disk {
         match &mut self.nodes[*id] {
             Node::File(file) if failed => {
                 let pending = std::mem::take(&mut file.pending);
-                file.doomed.extend(pending);
+                file.unsyncable.extend(pending);
             }
             Node::File(file) => {
                 for change in std::mem::take(&mut file.pending) {
-                    overwrite(&mut file.doomed, &change);
+                    overwrite(&mut file.unsyncable, &change);
                     put(&mut file.synced, &change);
                 }
             }
@@ -136,25 +135,25 @@ impl Disk {
         }
     }
 
-    /// Writes the disk out as it may be found.
-    pub(super) fn write(&self, chance: &mut Chance, to: &Path) {
+    /// Writes a possible content of the disk to the directory `to`.
+    pub(super) fn write(&self, rng: &mut SeededRng, to: &Path) {
         const KEPT: [u64; 6] = [0, 0, 30, 50, 70, 100];
-        let any = |chance: &mut Chance| KEPT[chance.below(KEPT.len() as u64) as usize];
-        // All alike, or each file as it comes.
-        let alike = chance.percent(50).then(|| any(chance));
-        // A journal keeps changes of directories in order; not every file system has one.
-        let journal = chance.percent(50);
-        let kept = self.nodes.iter().map(|_| alike.unwrap_or_else(|| any(chance))).collect::<Vec<_>>();
-        self.write_node(0, &kept, journal, chance, to);
+        let any = |rng: &mut SeededRng| KEPT[rng.below(KEPT.len() as u64) as usize];
+        // Use the same probability for all files, or one per file.
+        let alike = rng.percent(50).then(|| any(rng));
+        // A journal keeps directory changes in order, but not every file system has one.
+        let journal = rng.percent(50);
+        let kept = self.nodes.iter().map(|_| alike.unwrap_or_else(|| any(rng))).collect::<Vec<_>>();
+        self.write_node(0, &kept, journal, rng, to);
     }
 
-    fn write_node(&self, id: Id, kept: &[u64], journal: bool, chance: &mut Chance, to: &Path) {
+    fn write_node(&self, id: Id, kept: &[u64], journal: bool, rng: &mut SeededRng, to: &Path) {
         match &self.nodes[id] {
-            Node::File(file) => fs::write(to, file.found(kept[id], chance)).unwrap(),
+            Node::File(file) => fs::write(to, file.found(kept[id], rng)).unwrap(),
             Node::Directory(directory) => {
                 fs::create_dir_all(to).unwrap();
-                for (name, child) in directory.found(kept[id], journal, chance) {
-                    self.write_node(child, kept, journal, chance, &to.join(name));
+                for (name, child) in directory.found(kept[id], journal, rng) {
+                    self.write_node(child, kept, journal, rng, &to.join(name));
                 }
             }
         }
@@ -162,10 +161,10 @@ impl Disk {
 }
 
 impl Directory {
-    fn found(&self, kept: u64, journal: bool, chance: &mut Chance) -> BTreeMap<String, Id> {
+    fn found(&self, kept: u64, journal: bool, rng: &mut SeededRng) -> BTreeMap<String, Id> {
         let mut found = self.synced.clone();
         for entry in &self.pending {
-            match (chance.percent(kept), journal) {
+            match (rng.percent(kept), journal) {
                 (true, _) => enter(&mut found, entry.clone()),
                 (false, true) => break,
                 (false, false) => {}
@@ -176,19 +175,19 @@ impl Directory {
 }
 
 impl File {
-    fn found(&self, kept: u64, chance: &mut Chance) -> Vec<u8> {
+    fn found(&self, kept: u64, rng: &mut SeededRng) -> Vec<u8> {
         let mut found = self.synced.clone();
-        for change in self.doomed.iter().chain(&self.pending) {
+        for change in self.unsyncable.iter().chain(&self.pending) {
             match change {
-                Change::Truncate(_) => {
-                    if chance.percent(kept) {
+                FileChange::Truncate(_) => {
+                    if rng.percent(kept) {
                         put(&mut found, change);
                     }
                 }
-                Change::Write(offset, data) => {
+                FileChange::Write(offset, data) => {
                     for piece in sectors(*offset, data.len() as u64) {
                         let bytes = &data[(piece.start - offset) as usize..(piece.end - offset) as usize];
-                        land(&mut found, piece.start, bytes, kept, chance);
+                        write_sector(&mut found, piece.start, bytes, kept, rng);
                     }
                 }
             }
@@ -197,31 +196,31 @@ impl File {
     }
 }
 
-/// What becomes of a part of a sector.
-fn land(found: &mut Vec<u8>, at: u64, bytes: &[u8], kept: u64, chance: &mut Chance) {
-    // Written over with what it holds, a sector holds it, torn or not.
+/// Writes a part of a sector: completely, torn, garbled or not at all.
+fn write_sector(found: &mut Vec<u8>, at: u64, bytes: &[u8], kept: u64, rng: &mut SeededRng) {
+    // Overwriting a sector with the bytes that it already contains changes nothing, even if the write is torn.
     if found.get(at as usize..at as usize + bytes.len()) == Some(bytes) {
         return;
     }
-    if !chance.percent(kept) {
-        // The length may be there without the bytes.
-        if at + bytes.len() as u64 > found.len() as u64 && kept > 0 && chance.percent(30) {
+    if !rng.percent(kept) {
+        // The file may have the new length without the bytes.
+        if at + bytes.len() as u64 > found.len() as u64 && kept > 0 && rng.percent(30) {
             found.resize(at as usize + bytes.len(), 0);
         }
         return;
     }
-    let bytes = match chance.below(32) {
-        0 => bytes[..chance.below(bytes.len() as u64) as usize].to_vec(),
-        1 => bytes.iter().map(|_| chance.next_number() as u8).collect(),
+    let bytes = match rng.below(32) {
+        0 => bytes[..rng.below(bytes.len() as u64) as usize].to_vec(),
+        1 => bytes.iter().map(|_| rng.next_number() as u8).collect(),
         _ => bytes.to_vec(),
     };
-    put(found, &Change::Write(at, bytes));
+    put(found, &FileChange::Write(at, bytes));
 }
 
-fn put(file: &mut Vec<u8>, change: &Change) {
+fn put(file: &mut Vec<u8>, change: &FileChange) {
     match change {
-        Change::Truncate(length) => file.resize(*length as usize, 0),
-        Change::Write(offset, data) => {
+        FileChange::Truncate(length) => file.resize(*length as usize, 0),
+        FileChange::Write(offset, data) => {
             let (begin, end) = (*offset as usize, *offset as usize + data.len());
             if file.len() < end {
                 file.resize(end, 0);
@@ -231,42 +230,42 @@ fn put(file: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// What was written again and synced is no longer doomed there.
-fn overwrite(doomed: &mut Vec<Change>, by: &Change) {
+/// Removes ranges that were overwritten by a synced change from the changes of failed syncs.
+fn overwrite(unsyncable: &mut Vec<FileChange>, by: &FileChange) {
     let gone: Range<u64> = match by {
-        Change::Write(offset, data) => *offset..*offset + data.len() as u64,
-        Change::Truncate(length) => *length..u64::MAX,
+        FileChange::Write(offset, data) => *offset..*offset + data.len() as u64,
+        FileChange::Truncate(length) => *length..u64::MAX,
     };
     let mut left = Vec::new();
-    for change in doomed.drain(..) {
+    for change in unsyncable.drain(..) {
         match change {
-            Change::Write(offset, data) => {
+            FileChange::Write(offset, data) => {
                 let end = offset + data.len() as u64;
                 let (before, after) = (gone.start.clamp(offset, end), gone.end.clamp(offset, end));
                 for part in [offset..before, after..end].into_iter().filter(|part| !part.is_empty()) {
                     let bytes = data[(part.start - offset) as usize..(part.end - offset) as usize].to_vec();
-                    left.push(Change::Write(part.start, bytes));
+                    left.push(FileChange::Write(part.start, bytes));
                 }
             }
-            // How long the file is, the later sync says.
-            Change::Truncate(_) => {}
+            // The later sync determines the length of the file.
+            FileChange::Truncate(_) => {}
         }
     }
-    *doomed = left;
+    *unsyncable = left;
 }
 
-fn enter(entries: &mut BTreeMap<String, Id>, entry: Entry) {
+fn enter(entries: &mut BTreeMap<String, Id>, entry: DirectoryChange) {
     match entry {
-        Entry::Add(name, id) => drop(entries.insert(name, id)),
-        Entry::Remove(name) => drop(entries.remove(&name)),
-        Entry::Move(old, new, id) => {
+        DirectoryChange::Add(name, id) => drop(entries.insert(name, id)),
+        DirectoryChange::Remove(name) => drop(entries.remove(&name)),
+        DirectoryChange::Move(old, new, id) => {
             entries.remove(&old);
             entries.insert(new, id);
         }
     }
 }
 
-/// The parts of a write that lie in one sector each.
+/// Splits a write into parts that are each in one sector.
 fn sectors(offset: u64, length: u64) -> impl Iterator<Item = Range<u64>> {
     let end = offset + length;
     let mut at = offset;

@@ -1,13 +1,14 @@
-//! Power cuts: what a process did to its files is written down ([`Faults::traced`](crate::faults::Faults::traced)), and
-//! images are built of what the disk may hold when the power goes at some moment ([`Trace::image`]).
+//! Simulated power cuts. The file operations of a process are recorded
+//! ([`Faults::traced`](crate::faults::Faults::traced)), and [`Trace::image`] builds a possible content of the disk
+//! after a power cut at some moment.
 //!
-//! What was synced is there. Of what was not, any part may be: single sectors of 512 bytes, in any order, some of them
-//! torn or garbled; new names, renames and removals that nobody synced; a length without its bytes. What a failed sync
-//! was about may be lost whatever later ones say, as on Linux.
+//! Synced data is always present. Unsynced data may be partly present: single sectors of 512 bytes in any order, some
+//! of them torn or garbled; unsynced creations, renames and removals; a file length without its bytes. Data of a failed
+//! sync may be lost even if later syncs succeed, as on Linux.
 
-mod chance;
 mod disk;
+mod seeded_rng;
 mod trace;
 
-pub use chance::Chance;
+pub use seeded_rng::SeededRng;
 pub use trace::{Cut, Trace};

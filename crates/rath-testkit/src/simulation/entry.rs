@@ -1,36 +1,36 @@
-//! Records, made small: the same links as real ones, by a hash that costs nothing.
+//! Minimal records: linked like real ones, with a cheap hash function.
 
-use rath_core::protocol::Entry as Seen;
-use rath_core::store::Fence;
+use rath_core::protocol::ChainEntry;
+use rath_core::store::FencingToken;
 use rath_core::{Digest, RecordId, SessionId};
 use uuid::Uuid;
 
-/// A session, by its number in the schedule.
+/// The number of a session in the schedule.
 pub(super) type Session = usize;
 
-/// A post, by its number in the schedule.
+/// The number of a post in the schedule.
 pub(super) type Post = usize;
 
-/// The n-th thing that a session does to the world outside.
+/// The n-th side effect of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Effect {
     pub(super) session: Session,
     pub(super) nth: usize,
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum Content {
     Created,
     Forked {
         from: Session,
         seq: u64,
     },
     Note,
-    Said(Post),
+    Post(Post),
     Intent(Effect),
     Done(Effect),
-    /// Somebody else intended it and was not heard of again.
+    /// The outcome of an effect that another process intended is unknown.
     Unknown(Effect),
     Closed,
 }
@@ -42,12 +42,12 @@ pub(super) struct Entry {
     pub(super) seq: u64,
     pub(super) parent: Option<RecordId>,
     pub(super) id: RecordId,
-    /// The fence of who made it.
-    pub(super) fence: Fence,
+    /// The fencing token under which the record was created.
+    pub(super) fence: FencingToken,
     salt: u64,
     digest: u64,
-    /// Gone when erased.
-    pub(super) what: Option<What>,
+    /// The content; `None` when erased.
+    pub(super) what: Option<Content>,
 }
 
 impl Entry {
@@ -55,22 +55,22 @@ impl Entry {
         session: Session,
         seq: u64,
         parent: Option<RecordId>,
-        fence: Fence,
+        fence: FencingToken,
         salt: u64,
-        what: What,
+        what: Content,
     ) -> Self {
         let digest = digest(salt, what);
         Self { session, seq, parent, id: link(session, seq, parent, digest), fence, salt, digest, what: Some(what) }
     }
 
-    /// Whether its parts hash to what they say.
-    pub(super) fn is_sound(&self) -> bool {
+    /// Whether the hashes are correct.
+    pub(super) fn is_valid(&self) -> bool {
         self.id == link(self.session, self.seq, self.parent, self.digest)
             && self.what.is_none_or(|what| digest(self.salt, what) == self.digest)
     }
 }
 
-impl Seen for Entry {
+impl ChainEntry for Entry {
     fn seq(&self) -> u64 {
         self.seq
     }
@@ -84,26 +84,26 @@ impl Seen for Entry {
     }
 }
 
-/// The session's name where the protocol asks for one.
+/// The session id that the protocol sees.
 pub(super) fn name(session: Session) -> SessionId {
     SessionId(Uuid::from_u128(session as u128))
 }
 
-/// The number behind a name.
+/// The number of a session id.
 pub(super) fn number(session: SessionId) -> Session {
     session.0.as_u128() as usize
 }
 
-fn digest(salt: u64, what: What) -> u64 {
+fn digest(salt: u64, what: Content) -> u64 {
     let (kind, one, two) = match what {
-        What::Created => (1, 0, 0),
-        What::Forked { from, seq } => (2, from as u64, seq),
-        What::Note => (3, 0, 0),
-        What::Said(post) => (4, post as u64, 0),
-        What::Intent(effect) => (5, effect.session as u64, effect.nth as u64),
-        What::Done(effect) => (6, effect.session as u64, effect.nth as u64),
-        What::Unknown(effect) => (7, effect.session as u64, effect.nth as u64),
-        What::Closed => (8, 0, 0),
+        Content::Created => (1, 0, 0),
+        Content::Forked { from, seq } => (2, from as u64, seq),
+        Content::Note => (3, 0, 0),
+        Content::Post(post) => (4, post as u64, 0),
+        Content::Intent(effect) => (5, effect.session as u64, effect.nth as u64),
+        Content::Done(effect) => (6, effect.session as u64, effect.nth as u64),
+        Content::Unknown(effect) => (7, effect.session as u64, effect.nth as u64),
+        Content::Closed => (8, 0, 0),
     };
     mix(mix(mix(mix(salt, kind), one), two), 0)
 }
@@ -116,7 +116,7 @@ fn link(session: Session, seq: u64, parent: Option<RecordId>, digest: u64) -> Re
     RecordId(Digest(id))
 }
 
-/// One round of splitmix64 over both.
+/// One round of SplitMix64 over both numbers.
 pub(super) fn mix(one: u64, two: u64) -> u64 {
     let mut x = one.rotate_left(25).wrapping_add(two).wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,20 +1,22 @@
-//! A real store that is asked what the simulated one is asked, with real records, and must answer and keep the same.
+//! Sends the requests of the simulated store to a real store, with real records, and compares answers and contents.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use pollster::block_on;
 use rath_core::body::{Body, Closed, Created, Forked, Note};
-use rath_core::protocol::Standing;
-use rath_core::store::{self, Batch as RealBatch, Fence, Part as RealPart, Post as RealPost, Posted, Scan};
-use rath_core::{Actor, Digest, Header, Parts, Point, Record, RecordId, Reference, Store, Time};
+use rath_core::protocol::PostStatus;
+use rath_core::store::{
+    self, Batch as RealBatch, BatchPart as RealPart, FencingToken, Post as RealPost, PostContent, Scan,
+};
+use rath_core::{Actor, Digest, Header, Point, Record, RecordId, RecordParts, Reference, Store, Time};
 
 use super::disk::Disk;
-use super::entry::{Entry, Post, Session, What, name};
+use super::entry::{Content, Entry, Post, Session, name};
 use super::holder::Batch;
-use super::witness::{Checked, Violation, must};
+use super::oracle::{Checked, Violation, ensure};
 
-/// The store, and the records that were made for it.
+/// The real store and its records.
 pub(super) struct Mirror {
     store: Arc<dyn Store>,
     records: HashMap<RecordId, Record>,
@@ -25,7 +27,7 @@ impl Mirror {
         Self { store, records: HashMap::new() }
     }
 
-    /// Makes the records of a batch when it is sent: what they stand on was sent before, but may come later.
+    /// Creates the records of a batch when it is sent. Their parents were sent before, but may arrive later.
     pub(super) fn learn(&mut self, batch: &Batch) {
         for entry in batch.parts.iter().flat_map(|part| part.entries.iter()) {
             self.record(entry);
@@ -36,92 +38,93 @@ impl Mirror {
         let parts = batch.parts.iter().map(|part| RealPart {
             session: name(part.session),
             fence: part.fence,
-            hold: part.hold,
+            keep_lease: part.keep_lease,
             records: part.entries.iter().map(|entry| self.record(entry)).collect(),
             snapshot: None,
         });
         let parts = parts.collect();
-        let taken = batch.taken.iter().map(|post| name_of_post(*post)).collect();
-        let real = block_on(self.store.commit(RealBatch { parts, taken }));
+        let taken = batch.consumed.iter().map(|post| name_of_post(*post)).collect();
+        let real = block_on(self.store.commit(RealBatch { parts, consumed_posts: taken }));
         same("a commit", &real, simulated)
     }
 
-    /// The real store takes nobody for dead who lives: what the simulated one took from such a holder is given back.
+    /// Requests a lease. The real store cannot consider a live process dead, so the old lease is released first if the
+    /// simulated store revoked it.
     pub(super) fn lease(
         &self,
         session: Session,
-        before: Option<Fence>,
-        simulated: &store::Result<Option<Fence>>,
+        before: Option<FencingToken>,
+        simulated: &store::Result<Option<FencingToken>>,
     ) -> Checked {
         if let (Ok(Some(_)), Some(before)) = (simulated, before) {
             self.store.release(name(session), before);
         }
         let real = match block_on(self.store.lease(name(session))) {
             Ok(fence) => Some(fence),
-            Err(store::Error::Held { .. } | store::Error::NotFound(_)) => None,
-            Err(other) => return Err(Violation(format!("the store: {other}"))),
+            Err(store::Error::Locked { .. } | store::Error::NotFound(_)) => None,
+            Err(other) => return Err(Violation(format!("the real store: {other}"))),
         };
         let simulated = simulated.as_ref().ok().copied().flatten();
-        must(real == simulated, || format!("the store leases session {session}: {real:?}, simulated: {simulated:?}"))
+        ensure(real == simulated, || format!("lease of session {session}: {real:?}, simulated: {simulated:?}"))
     }
 
-    pub(super) fn release(&self, session: Session, fence: Fence) {
+    pub(super) fn release(&self, session: Session, fence: FencingToken) {
         self.store.release(name(session), fence);
     }
 
     pub(super) fn post(&self, post: Post, session: Session, kept: bool) -> Checked {
-        let what = Posted::Message { text: "do it".into() };
+        let what = PostContent::Message { text: "do it".into() };
         let (id, actor) = (name_of_post(post), Actor::person("ada"));
         let real = block_on(self.store.post(RealPost { id, session: name(session), actor, time: Time(1), what }));
-        must(real.is_ok() == kept, || format!("the store on post {post}: {real:?}"))
+        ensure(real.is_ok() == kept, || format!("post {post}: {real:?}"))
     }
 
     pub(super) fn erase(&self, session: Session, seq: usize, disk: &Disk) -> Checked {
-        let entry = disk.stored(session).and_then(|line| line.entries.get(seq));
+        let entry = disk.stored(session).and_then(|stored| stored.entries.get(seq));
         let Some(record) = entry.and_then(|entry| self.records.get(&entry.id)) else { return Ok(()) };
         let Reference { session, seq, id } = record.reference();
         let real = block_on(self.store.erase(vec![Reference { session, seq, id }]));
-        must(real.is_ok(), || format!("the store erases record {seq}: {real:?}"))
+        ensure(real.is_ok(), || format!("erasure of record {seq}: {real:?}"))
     }
 
-    /// Whether both keep the same records and posts.
+    /// Checks that both stores have the same records and posts.
     pub(super) fn compare(&self, disk: &Disk, addressed: &[Session]) -> Checked {
-        for (session, line) in disk.lines.iter().enumerate() {
-            let Some(line) = line else { continue };
+        for (session, stored) in disk.sessions.iter().enumerate() {
+            let Some(stored) = stored else { continue };
             let page = block_on(self.store.scan(Scan::session(name(session), 0, u64::MAX - 1)));
-            let real = page.map_err(|error| Violation(format!("the store reads session {session}: {error}")))?.records;
-            must(real.len() == line.entries.len(), || {
-                format!("session {session} has {} records in the store, simulated: {}", real.len(), line.entries.len())
+            let real = page.map_err(|error| Violation(format!("reading session {session}: {error}")))?.records;
+            ensure(real.len() == stored.entries.len(), || {
+                format!("session {session} has {} records, simulated: {}", real.len(), stored.entries.len())
             })?;
-            for (record, entry) in real.iter().zip(&line.entries) {
+            for (record, entry) in real.iter().zip(&stored.entries) {
                 let made = self.records.get(&entry.id).map(Record::id);
                 let same = made == Some(record.id()) && record.body_bytes().is_some() == entry.what.is_some();
-                must(same, || format!("record {} of session {session} is another one in the store", entry.seq))?;
+                ensure(same, || format!("record {} of session {session} differs from the simulated one", entry.seq))?;
             }
             let posts = block_on(self.store.posts(name(session)));
-            let posts = posts.map_err(|error| Violation(format!("the store reads posts: {error}")))?;
+            let posts = posts.map_err(|error| Violation(format!("reading posts: {error}")))?;
             for (post, _) in addressed.iter().enumerate().filter(|(_, to)| **to == session) {
                 let waits = posts.iter().any(|have| have.id == name_of_post(post));
-                must(waits == (disk.posts[post] == Standing::Waiting), || {
-                    format!("post {post} waits in the store: {waits}, simulated: {:?}", disk.posts[post])
+                ensure(waits == (disk.posts[post] == PostStatus::Waiting), || {
+                    format!("post {post} is in the inbox: {waits}, simulated: {:?}", disk.posts[post])
                 })?;
             }
         }
         Ok(())
     }
 
-    /// A real record with the same links.
+    /// Creates a real record with the same links.
     fn record(&mut self, entry: &Entry) -> Record {
         if let Some(made) = self.records.get(&entry.id) {
             return made.clone();
         }
         let parent = entry.parent.and_then(|parent| self.records.get(&parent)).map(Record::id);
         let made = match entry.what {
-            Some(What::Forked { from, seq }) => {
+            Some(Content::Forked { from, seq }) => {
                 made(entry, parent, &Forked::new(Point { session: name(from), seq }, "to try"))
             }
-            Some(What::Created) => made(entry, parent, &Created::default()),
-            Some(What::Closed) => made(entry, parent, &Closed::default()),
+            Some(Content::Created) => made(entry, parent, &Created::default()),
+            Some(Content::Closed) => made(entry, parent, &Closed::default()),
             other => made(entry, parent, &Note { text: format!("{other:?}").into() }),
         };
         self.records.insert(entry.id, made.clone());
@@ -147,7 +150,7 @@ fn made<B: Body>(entry: &Entry, parent: Option<RecordId>, body: &B) -> Record {
     };
     let header = header.to_bytes();
     let (end, bytes) = (header.len() as u32, [header.as_slice(), &body].concat());
-    Record::from_parts(Parts {
+    Record::from_parts(RecordParts {
         point: Point { session: name(entry.session), seq: entry.seq },
         generation: entry.seq,
         kind: None,
@@ -165,5 +168,5 @@ fn name_of_post(post: Post) -> String {
 fn same(what: &str, real: &store::Result<()>, simulated: &store::Result<()>) -> Checked {
     let words = |answer: &store::Result<()>| answer.as_ref().map_or_else(ToString::to_string, |()| "done".into());
     let (real, simulated) = (words(real), words(simulated));
-    must(real == simulated, || format!("the store answers {what} with: {real}; simulated: {simulated}"))
+    ensure(real == simulated, || format!("answer to {what}: {real}; simulated: {simulated}"))
 }

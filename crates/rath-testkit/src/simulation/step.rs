@@ -1,69 +1,69 @@
-//! What may happen next, and in which order: a seed is a schedule.
+//! Schedules: the steps of a simulation, determined by a seed.
 
 use super::entry::mix;
 
-/// How many steps a schedule has.
+/// The number of steps in a schedule.
 const STEPS: usize = 150;
 
-/// One thing that happens. Numbers name whoever is there, counted round; a step that finds nobody does nothing, so a
-/// schedule from which steps were taken is a schedule still.
+/// One step of a schedule. Numbers of processes and sessions are taken modulo the existing ones. A step that does not
+/// apply does nothing, so a schedule remains valid when steps are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A holder makes a session.
+    /// A process creates a session.
     Begin { holder: u8 },
-    /// A holder forks one of its sessions.
-    Fork { holder: u8, line: u8 },
+    /// A process forks one of its sessions.
+    Fork { holder: u8, session: u8 },
     /// It appends a record.
-    Write { holder: u8, line: u8 },
-    /// It appends the intent of an effect that cannot be taken back.
-    Plan { holder: u8, line: u8 },
-    /// It does the effect whose intent was acknowledged.
-    Act { holder: u8, line: u8 },
-    /// It makes records of what waits in the inbox.
-    TakePosts { holder: u8, line: u8 },
-    /// It sends what is not acknowledged; ahead of the answers: only what it has not sent before.
-    Publish { holder: u8, line: u8, ahead: bool },
-    /// It sends what is not acknowledged of all its sessions, as one batch.
+    Write { holder: u8, session: u8 },
+    /// It appends the intent of an irreversible side effect.
+    Plan { holder: u8, session: u8 },
+    /// It performs an effect whose intent was acknowledged.
+    Act { holder: u8, session: u8 },
+    /// It appends records for the posts in the inbox.
+    TakePosts { holder: u8, session: u8 },
+    /// It sends the unacknowledged records of a session. With `ahead`, it sends only those that were not sent before.
+    Publish { holder: u8, session: u8, ahead: bool },
+    /// It sends the unacknowledged records of all its sessions as one batch.
     PublishAll { holder: u8 },
-    /// It ends a session.
-    Close { holder: u8, line: u8 },
-    /// It gives a session back.
-    Leave { holder: u8, line: u8 },
-    /// It asks for a session.
+    /// It closes a session.
+    Close { holder: u8, session: u8 },
+    /// It releases a session.
+    Leave { holder: u8, session: u8 },
+    /// It requests the lease of a session.
     Ask { holder: u8, session: u8 },
-    /// Somebody posts to a session, maybe not for the first time.
+    /// A post is sent to a session, possibly again.
     Post { post: u8 },
-    /// Somebody erases a record.
+    /// A record is erased.
     Erase { session: u8, seq: u8 },
-    /// The store works on some of what it was sent, in any order, and syncs.
+    /// The store handles some requests in any order, and syncs.
     Work { first: u8, count: u8, again: bool, cut: Cut },
-    /// Answers arrive in any order, or get lost.
-    Hear { first: u8, count: u8, lost: bool },
-    /// A holder dies. Another process takes its place.
+    /// Answers are delivered in any order, or lost.
+    Deliver { first: u8, count: u8, lost: bool },
+    /// A process crashes, and a new one replaces it.
     Crash { holder: u8 },
-    /// A holder stops and is taken for dead.
+    /// A process stalls and is considered dead.
     Stall { holder: u8 },
-    /// It goes on and does not know.
+    /// A stalled process resumes without knowing that it was considered dead.
     Wake { holder: u8 },
 }
 
-/// Where the power fails while the store works.
+/// When the power fails while the store handles requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// It does not.
+    /// The power does not fail.
     Never,
-    /// After the work, before the sync: a part of what was not synced is there.
+    /// After the writes and before the sync. A part of the unsynced writes remains.
     BeforeSync {
-        /// How much of it.
+        /// How many transactions remain.
         kept: u8,
     },
     /// After the sync, before the answers.
     AfterSync,
-    /// After the answers left.
+    /// After the answers were sent.
     AfterAnswers,
 }
 
-/// Pseudo-random numbers: splitmix64.
+/// A pseudo-random number generator: SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -73,26 +73,26 @@ impl Random {
     }
 }
 
-/// A kind of step, made of random bytes.
-type Maker = fn(&mut Bytes) -> Step;
+/// Creates a step from random bytes.
+type StepFn = fn(&mut Bytes) -> Step;
 
-/// How often each step comes.
-const WEIGHTS: &[(u64, Maker)] = &[
+/// The relative frequency of each step.
+const WEIGHTS: &[(u64, StepFn)] = &[
     (3, |r| Step::Begin { holder: r.byte() }),
-    (4, |r| Step::Fork { holder: r.byte(), line: r.byte() }),
-    (9, |r| Step::Write { holder: r.byte(), line: r.byte() }),
-    (6, |r| Step::Plan { holder: r.byte(), line: r.byte() }),
-    (7, |r| Step::Act { holder: r.byte(), line: r.byte() }),
-    (6, |r| Step::TakePosts { holder: r.byte(), line: r.byte() }),
-    (13, |r| Step::Publish { holder: r.byte(), line: r.byte(), ahead: r.one_in(4) }),
+    (4, |r| Step::Fork { holder: r.byte(), session: r.byte() }),
+    (9, |r| Step::Write { holder: r.byte(), session: r.byte() }),
+    (6, |r| Step::Plan { holder: r.byte(), session: r.byte() }),
+    (7, |r| Step::Act { holder: r.byte(), session: r.byte() }),
+    (6, |r| Step::TakePosts { holder: r.byte(), session: r.byte() }),
+    (13, |r| Step::Publish { holder: r.byte(), session: r.byte(), ahead: r.one_in(4) }),
     (3, |r| Step::PublishAll { holder: r.byte() }),
-    (1, |r| Step::Close { holder: r.byte(), line: r.byte() }),
-    (2, |r| Step::Leave { holder: r.byte(), line: r.byte() }),
+    (1, |r| Step::Close { holder: r.byte(), session: r.byte() }),
+    (2, |r| Step::Leave { holder: r.byte(), session: r.byte() }),
     (8, |r| Step::Ask { holder: r.byte(), session: r.byte() }),
     (6, |r| Step::Post { post: r.byte() }),
     (2, |r| Step::Erase { session: r.byte(), seq: r.byte() }),
     (17, |r| Step::Work { first: r.byte(), count: r.byte(), again: r.one_in(6), cut: r.cut() }),
-    (12, |r| Step::Hear { first: r.byte(), count: r.byte(), lost: r.one_in(8) }),
+    (12, |r| Step::Deliver { first: r.byte(), count: r.byte(), lost: r.one_in(8) }),
     (2, |r| Step::Crash { holder: r.byte() }),
     (3, |r| Step::Stall { holder: r.byte() }),
     (3, |r| Step::Wake { holder: r.byte() }),
@@ -141,7 +141,7 @@ pub(super) fn schedule(seed: u64) -> Vec<Step> {
 }
 
 impl Step {
-    /// The same without a power cut.
+    /// Returns the step without a power cut.
     pub(super) fn powered(self) -> Self {
         match self {
             Step::Work { first, count, again, .. } => Step::Work { first, count, again, cut: Cut::Never },

@@ -1,25 +1,25 @@
-//! How much happened.
+//! Counts of events in a simulation.
 
-/// What a number of schedules came to.
+/// The number of events in the simulated schedules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Schedules.
+    /// Simulated schedules.
     pub schedules: u64,
-    /// Batches that the store looked at.
+    /// Batches that the store handled.
     pub commits: u64,
-    /// Records that it acknowledged, repeated ones included.
+    /// Acknowledged records, including repeated ones.
     pub records: u64,
-    /// Batches refused because their sender had been replaced.
+    /// Batches refused because of a stale fencing token.
     pub fenced: u64,
-    /// Batches refused because they came before what they follow.
+    /// Batches refused because they arrived before their predecessors.
     pub early: u64,
-    /// Sessions given to a process.
+    /// Leases granted.
     pub grants: u64,
-    /// Posts that it accepted, repeated ones included.
+    /// Accepted posts, including repeated ones.
     pub posts: u64,
-    /// Effects that were done.
+    /// Side effects performed.
     pub effects: u64,
-    /// Bodies that were erased.
+    /// Bodies erased.
     pub erased: u64,
     /// Power cuts.
     pub power_cuts: u64,

@@ -1,16 +1,16 @@
-//! The protocol of the stores under seeded schedules, and mistakes that must be found.
+//! Simulates the commit protocol with seeded schedules, and checks that injected bugs are found.
 
-use rath_core::Memory;
+use rath_core::InMemory;
 use rath_testkit::scaled;
-use rath_testkit::simulation::{Planted, compare, explore};
+use rath_testkit::simulation::{InjectedBug, compare, explore};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// `RATH_SCHEDULE_SEED` runs one schedule alone.
+/// With `RATH_SCHEDULE_SEED`, runs only that schedule.
 #[test]
-fn no_schedule_breaks_a_promise() {
+fn no_schedule_violates_a_guarantee() {
     let seeds = match number("RATH_SCHEDULE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..u64::from(scaled(50_000)),
@@ -31,26 +31,29 @@ fn no_schedule_breaks_a_promise() {
             tally.erased,
             tally.power_cuts,
         ];
-        assert!(happened.iter().all(|times| *times > many / 100), "the schedules leave something out: {tally:?}");
+        assert!(
+            happened.iter().all(|times| *times > many / 100),
+            "some events do not occur in the schedules: {tally:?}"
+        );
     }
 }
 
 #[test]
-fn every_planted_mistake_is_found() {
-    for planted in Planted::ALL {
-        let Err(failure) = explore(0..100_000, Some(*planted)) else { panic!("{planted:?} is not found") };
-        println!("{planted:?}, {} steps: {failure}\n", failure.steps);
-        assert!(failure.steps < 40, "{planted:?} is not made short: {failure}");
-        assert!(explore(failure.seed..failure.seed + 1, None).is_ok(), "{planted:?}: {failure}");
-        let again = explore(failure.seed..failure.seed + 1, Some(*planted)).err();
+fn every_injected_bug_is_found() {
+    for bug in InjectedBug::ALL {
+        let Err(failure) = explore(0..100_000, Some(*bug)) else { panic!("{bug:?} is not found") };
+        println!("{bug:?}, {} steps: {failure}\n", failure.steps);
+        assert!(failure.steps < 40, "{bug:?} is not minimized: {failure}");
+        assert!(explore(failure.seed..failure.seed + 1, None).is_ok(), "{bug:?}: {failure}");
+        let again = explore(failure.seed..failure.seed + 1, Some(*bug)).err();
         assert_eq!(again.map(|again| again.to_string()), Some(failure.to_string()), "a seed is a schedule");
     }
 }
 
-/// The store in memory answers and keeps what the simulated one does.
+/// The in-memory store gives the same answers and has the same content as the simulated one.
 #[test]
-fn the_store_in_memory_does_the_same() {
+fn the_in_memory_store_behaves_like_the_simulated_one() {
     for seed in 0..u64::from(scaled(2_000)) {
-        compare(seed, Memory::new()).unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+        compare(seed, InMemory::new()).unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
     }
 }

@@ -1,66 +1,65 @@
-//! A store that dies: from its n-th commit on nothing gets through, as if the process had been killed there. Or it kills
-//! the process in fact.
+//! A store that fails from its n-th commit on, as if the process had been killed there. It can also kill the process.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_core::store::{
-    Batch, Blobs, BoxFuture, Change, Error, Fence, GcGuard, Lookup, Page, Piece, Post, Projection, Query, Reading,
-    Result, Row, Scan, Watcher,
+    Batch, Blobs, BoxFuture, Chunk, Error, FencingToken, GcGuard, Lookup, Page, Post, Projection, Query, ReadFn,
+    Result, Scan, SessionInfo, WatchTopic, Watcher,
 };
 use rath_core::{Blob, BlobRef, Digest, Record, Reference, SessionId, Store};
 
-/// Which side of its last commit the store dies on.
+/// When the store crashes, relative to its last commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// Nothing of the commit is stored.
+pub enum CrashPoint {
+    /// Before the commit: nothing of it is stored.
     Before,
-    /// All of it is stored, and nobody was told.
+    /// After the commit: all of it is stored, but the caller gets an error.
     After,
 }
 
-/// A store in front of another one, that dies at a commit.
-pub struct Mortal {
+/// A wrapper around a store that crashes at a commit.
+pub struct CrashingStore {
     inner: Arc<dyn Store>,
     left: AtomicU64,
-    moment: Moment,
+    moment: CrashPoint,
     dead: AtomicBool,
     kills_process: bool,
     commits: AtomicU64,
     reads: AtomicU64,
-    /// Blobs that wait for a commit: they die with the process.
-    soon: Mutex<Vec<Blob>>,
+    /// Blobs that are queued for the next commit. They are lost when the store crashes.
+    queued: Mutex<Vec<Blob>>,
 }
 
-impl Mortal {
-    /// Lets `commits` through, then dies at the next one.
-    pub fn new(inner: Arc<dyn Store>, commits: u64, moment: Moment) -> Arc<Self> {
+impl CrashingStore {
+    /// Crashes at the commit after the first `commits` ones.
+    pub fn new(inner: Arc<dyn Store>, commits: u64, moment: CrashPoint) -> Arc<Self> {
         Arc::new(Self::of(inner, commits, moment, false))
     }
 
-    /// The same, but at that commit this process is sent SIGKILL.
-    pub fn killing_the_process(inner: Arc<dyn Store>, commits: u64, moment: Moment) -> Arc<Self> {
+    /// Sends SIGKILL to this process at the commit after the first `commits` ones.
+    pub fn killing_the_process(inner: Arc<dyn Store>, commits: u64, moment: CrashPoint) -> Arc<Self> {
         Arc::new(Self::of(inner, commits, moment, true))
     }
 
-    fn of(inner: Arc<dyn Store>, commits: u64, moment: Moment, kills_process: bool) -> Self {
+    fn of(inner: Arc<dyn Store>, commits: u64, moment: CrashPoint, kills_process: bool) -> Self {
         let (left, dead) = (AtomicU64::new(commits), AtomicBool::new(false));
-        let (commits, reads, soon) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
-        Self { inner, left, moment, dead, kills_process, commits, reads, soon }
+        let (commits, reads, queued) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+        Self { inner, left, moment, dead, kills_process, commits, reads, queued }
     }
 
-    /// Whether it has died.
+    /// Whether the store has crashed.
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// How many commits got through.
+    /// The number of successful commits.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
 
-    /// How often records, sessions and blobs were read.
+    /// The number of reads of records, sessions and blobs.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Acquire)
     }
@@ -70,22 +69,22 @@ impl Mortal {
         self.alive()
     }
 
-    /// Dies now.
+    /// Crashes now.
     pub fn kill(&self) {
         self.dead.store(true, Ordering::Release);
     }
 
-    /// Brings what waits along.
-    async fn bring(&self) -> Result<()> {
-        let waiting = self.soon.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    /// Passes the queued blobs to the inner store.
+    async fn flush_queue(&self) -> Result<()> {
+        let waiting = self.queued.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let count = waiting.len();
         self.inner.blob_put_soon(waiting).await?;
-        self.soon.lock().unwrap_or_else(PoisonError::into_inner).drain(..count);
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).drain(..count);
         Ok(())
     }
 
     fn waiting(&self, digest: &Digest) -> Option<Arc<[u8]>> {
-        let waiting = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.iter().find(|blob| blob.reference.digest == *digest).map(|blob| blob.bytes.clone())
     }
 
@@ -97,7 +96,7 @@ impl Mortal {
     }
 }
 
-impl Store for Mortal {
+impl Store for CrashingStore {
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.alive()?;
@@ -105,19 +104,19 @@ impl Store for Mortal {
             if left > 0 {
                 self.left.store(left - 1, Ordering::Release);
                 self.commits.fetch_add(1, Ordering::AcqRel);
-                self.bring().await?;
+                self.flush_queue().await?;
                 return self.inner.commit(batch).await;
             }
             if !self.kills_process {
                 self.kill();
             }
-            if self.moment == Moment::After {
-                self.bring().await?;
+            if self.moment == CrashPoint::After {
+                self.flush_queue().await?;
                 self.inner.commit(batch).await?;
             }
             if self.kills_process {
                 rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
-                // The signal arrives on the way back from the call at the latest.
+                // The signal is delivered at the latest when the call returns.
                 std::process::abort();
             }
             self.alive()
@@ -138,22 +137,22 @@ impl Store for Mortal {
         })
     }
 
-    fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<Row>>> {
+    fn sessions(&self, query: Query) -> BoxFuture<'_, Result<Vec<SessionInfo>>> {
         Box::pin(async move {
             self.count_read()?;
             self.inner.sessions(query).await
         })
     }
 
-    fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<Fence>> {
+    fn lease(&self, session: SessionId) -> BoxFuture<'_, Result<FencingToken>> {
         Box::pin(async move {
             self.alive()?;
             self.inner.lease(session).await
         })
     }
 
-    fn release(&self, session: SessionId, fence: Fence) {
-        // A process that dies holds nothing any more.
+    fn release(&self, session: SessionId, fence: FencingToken) {
+        // Also after a crash: a process that ended has no leases.
         self.inner.release(session, fence);
     }
 
@@ -171,12 +170,12 @@ impl Store for Mortal {
         })
     }
 
-    fn project(&self, projection: Arc<dyn Projection>, read: Reading) -> BoxFuture<'_, Result<()>> {
+    fn project(&self, projection: Arc<dyn Projection>, read: ReadFn) -> BoxFuture<'_, Result<()>> {
         self.inner.project(projection, read)
     }
 
-    fn watch(&self, change: Change) -> Watcher {
-        self.inner.watch(change)
+    fn watch(&self, topic: WatchTopic) -> Watcher {
+        self.inner.watch(topic)
     }
 
     fn erase(&self, records: Vec<Reference>) -> BoxFuture<'_, Result<()>> {
@@ -187,11 +186,11 @@ impl Store for Mortal {
     }
 }
 
-impl Blobs for Mortal {
+impl Blobs for CrashingStore {
     fn blob_put(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.alive()?;
-            self.bring().await?;
+            self.flush_queue().await?;
             self.inner.blob_put(blobs).await
         })
     }
@@ -199,7 +198,7 @@ impl Blobs for Mortal {
     fn blob_put_soon(&self, blobs: Vec<Blob>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.alive()?;
-            self.soon.lock().unwrap_or_else(PoisonError::into_inner).extend(blobs);
+            self.queued.lock().unwrap_or_else(PoisonError::into_inner).extend(blobs);
             Ok(())
         })
     }
@@ -224,18 +223,18 @@ impl Blobs for Mortal {
         })
     }
 
-    fn blob_join(&self, whole: BlobRef, pieces: Vec<Piece>) -> BoxFuture<'_, Result<()>> {
+    fn blob_join(&self, whole: BlobRef, chunks: Vec<Chunk>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.alive()?;
-            self.bring().await?;
-            self.inner.blob_join(whole, pieces).await
+            self.flush_queue().await?;
+            self.inner.blob_join(whole, chunks).await
         })
     }
 
-    fn blob_pieces(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Piece>>>> {
+    fn blob_chunks(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<Chunk>>>> {
         Box::pin(async move {
             self.alive()?;
-            self.inner.blob_pieces(digest).await
+            self.inner.blob_chunks(digest).await
         })
     }
 

@@ -1,11 +1,11 @@
-//! Numbers that a seed repeats.
+//! A deterministic random number generator.
 
-/// A row of numbers (SplitMix64).
+/// The SplitMix64 generator.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct SeededRng(u64);
 
-impl Chance {
-    /// The row of this seed.
+impl SeededRng {
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -24,7 +24,7 @@ impl Chance {
         self.next_number() % limit.max(1)
     }
 
-    /// Yes, in so many of a hundred cases.
+    /// True with a probability of `percent` %.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

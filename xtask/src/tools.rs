@@ -1,4 +1,5 @@
-//! What the tests need besides Rust. Where it cannot be had, the tests that want it are skipped and say so.
+//! Installs the tools that the tests need besides Rust. If a tool cannot be installed, the tests that need it report
+//! that they are skipped.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
@@ -8,10 +9,10 @@ use std::process::{Command, Stdio};
 
 use crate::run::{root, works};
 
-/// A server that speaks like the providers.
+/// A mock server of the model providers' APIs.
 const AIMOCK: &str = "@copilotkit/aimock@1.43.0";
 
-/// Installs it, once.
+/// Installs the tools that are not installed yet.
 pub(crate) fn install() {
     if let Err(why) = aimock() {
         eprintln!("\nskipped: {AIMOCK} is not installed: {why}");
@@ -21,14 +22,14 @@ pub(crate) fn install() {
     }
 }
 
-/// Where the user's programs keep what can be had again.
+/// The user's cache directory.
 fn cache() -> Result<PathBuf, String> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
     cache.ok_or_else(|| "there is no home directory".into())
 }
 
-/// Installs `cargo-fuzz` beside the user's own programs, where there is a nightly compiler to use it with.
+/// Installs `cargo-fuzz` in the cache directory, if there is a nightly compiler.
 pub(crate) fn cargo_fuzz() -> Result<(), String> {
     if !works("cargo +nightly --version") {
         return Err("there is no nightly compiler (`rustup toolchain install nightly` gets one)".into());
@@ -36,16 +37,16 @@ pub(crate) fn cargo_fuzz() -> Result<(), String> {
     from_cargo("cargo-fuzz", "cargo-fuzz fuzz --version")
 }
 
-/// The fastest of those who look for words in files: what search is measured against.
+/// Installs ripgrep, which search is compared with.
 pub(crate) fn ripgrep() -> Result<(), String> {
     from_cargo("ripgrep", "rg --version")
 }
 
-/// Installs a program, once, where `asked` does not work yet.
-fn from_cargo(name: &str, asked: &str) -> Result<(), String> {
-    let mut words = asked.split(' ');
-    let mut asked = Command::new(words.next().unwrap_or_default());
-    if asked.args(words).env("PATH", path_with_tools()).output().is_ok_and(|asked| asked.status.success()) {
+/// Installs a program with cargo, unless the command `check` succeeds already.
+fn from_cargo(name: &str, check: &str) -> Result<(), String> {
+    let mut words = check.split(' ');
+    let mut check = Command::new(words.next().unwrap_or_default());
+    if check.args(words).env("PATH", path_with_tools()).output().is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
     let folder = cache()?.join(format!("rath-{name}"));
@@ -58,7 +59,7 @@ fn from_cargo(name: &str, asked: &str) -> Result<(), String> {
     }
 }
 
-/// The search path, with the places where programs are installed for us at the end.
+/// The search path, with the directories of our installed tools at the end.
 pub(crate) fn path_with_tools() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let ours = ["rath-cargo-fuzz/bin", "rath-ripgrep/bin"].map(|bin| cache().map(|cache| cache.join(bin)).ok());
@@ -86,7 +87,8 @@ fn aimock() -> Result<(), String> {
     }
 }
 
-/// Two small models with real weights, kept in the user's cache. Their server installs them when it is first started.
+/// Installs two small models with real weights in the user's cache. Their server downloads them when it is first
+/// started.
 fn tiny_models() -> Result<(), String> {
     let program = root().join("../shared/tools/tiny-model/start");
     if !program.is_file() {
@@ -106,5 +108,5 @@ fn tiny_models() -> Result<(), String> {
     let ready = lines.into_iter().flatten().any(|line| line == "ready");
     let _ = Command::new("kill").args(["--", &format!("-{}", server.id())]).status();
     let _ = server.wait();
-    ready.then_some(()).ok_or_else(|| "their server does not start".into())
+    ready.then_some(()).ok_or_else(|| "the server of the models does not start".into())
 }

@@ -1,4 +1,4 @@
-//! The rooms of the house and which way they lean: core ← store ← {rath, audit} ← cli, never sideways, never up.
+//! Checks the dependencies between the crates of the workspace: core ← store ← {rath, audit} ← cli.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 use crate::run::root;
 
-/// What each room may use of the others.
+/// The crates of the workspace that each crate may depend on.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("rath-core", &[]),
     ("rath-workspace", &["rath-core"]),
-    // An erasure and a collection reach the copies of files that lie in the store's directory.
+    // Erasure and garbage collection also handle the copies of files in the store's directory.
     ("rath-store", &["rath-core", "rath-workspace"]),
     ("rath-sandbox", &["rath-core"]),
     ("rath-model", &["rath-core"]),
@@ -41,7 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// What no dependency of rath-core may be: a runtime, a client, a database.
+/// Crates that rath-core must not depend on, directly or indirectly: async runtimes, HTTP clients, databases.
 const NOT_IN_CORE: &[&str] = &[
     "tokio",
     "async-std",
@@ -72,13 +72,13 @@ pub(crate) fn check() -> Result<()> {
         real.map(|dep| &dep.pkg).collect()
     };
     for package in metadata.workspace_packages() {
-        let room = package.name.as_str();
-        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == room) else {
-            bail!("room {room} is new: say in xtask/src/rooms.rs what it may use");
+        let name = package.name.as_str();
+        let Some((_, allowed)) = MAY_USE.iter().find(|(known, _)| *known == name) else {
+            bail!("crate {name} is new: add its allowed dependencies to xtask/src/crates.rs");
         };
         for used in uses(&package.id).into_iter().filter_map(|id| names.get(id)) {
             if ours.contains(used) && !allowed.contains(used) {
-                bail!("{room} uses {used}: rooms lean on core, never sideways and never up");
+                bail!("{name} depends on {used}, which xtask/src/crates.rs does not allow");
             }
         }
     }
@@ -91,17 +91,17 @@ pub(crate) fn check() -> Result<()> {
     }
     for name in seen.into_iter().filter_map(|id| names.get(id)) {
         if NOT_IN_CORE.contains(name) {
-            bail!("rath-core pulls in {name}: it has no runtime, no HTTP and no database");
+            bail!("rath-core depends on {name}: it must not depend on a runtime, HTTP client or database");
         }
     }
-    eprintln!("\nrooms: {} of them, all leaning the right way", ours.len());
+    eprintln!("\ncrates: the dependencies of all {} are allowed", ours.len());
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_rooms_lean_the_right_way() {
+    fn the_dependencies_between_crates_are_allowed() {
         super::check().unwrap();
     }
 }
