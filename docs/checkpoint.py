@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""Checks signed checkpoints of a rath store, with nothing but Python's standard library.
+"""Checks signed checkpoints of a Rath store with Python's standard library alone.
 
-Reads lines as `rath checkpoint list --print` prints them. Each must be in canonical form and signed by the key that it
-names, and must follow the one before it; a new key must be signed by the old one. With --records, the records that
-`rath log SESSION --raw` prints are read too, and each session's must agree with --heads, the list of heads that the
-last line digests (`rath show` prints the blob). verify.py checks the records themselves.
+Reads lines as printed by `rath checkpoint list --print`. Each line must be in canonical form, be signed by the key that
+it names, and follow the previous line; a new key must be signed by the old one. With --records, reads the records that
+`rath log SESSION --raw` prints and compares them with --heads, the list of heads whose digest is in the last line
+(`rath show` prints the blob). verify.py checks the records themselves.
 
-Exit code: 0 all fits, 3 something does not, 2 usage.
+Exit code: 0 valid, 3 something does not match, 2 usage.
 """
 import argparse
 import hashlib
 import json
 import sys
 
-# Ed25519, RFC 8032, section 6: verification only. Slow, short, and with nothing secret in it.
+# Ed25519 (RFC 8032, section 6), verification only. It is slow, and handles no secrets.
 P = 2**255 - 19
 ORDER = 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, P - 2, P) % P
 ROOT = pow(2, (P - 1) // 4, P)
 
-LONGEST = 32 * 1024  # a line has no more bytes, with the blanks around it
+LONGEST = 32 * 1024  # the most bytes in a line, with surrounding white space
 
 
 def recover_x(y, sign):
@@ -72,14 +72,14 @@ def signed(key, statement, signature):
         return False
     small = times(8, public)
     if small[0] % P == 0 and (small[1] - small[2]) % P == 0:
-        return False  # of small order: whoever names it needs no secret to sign
+        return False  # a key of small order: signatures for it need no secret
     challenge = int.from_bytes(hashlib.sha512(signature[:32] + key + statement).digest(), "little") % ORDER
     left, right = times(scalar, BASE), add(commitment, times(challenge, public))
     return (left[0] * right[2] - right[0] * left[2]) % P == 0 and (left[1] * right[2] - right[1] * left[2]) % P == 0
 
 
 def canonical(value):
-    """RFC 8785, where all numbers are integers and all names are ASCII."""
+    """The canonical form (RFC 8785) of a value whose numbers are integers and whose names are ASCII."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -89,31 +89,32 @@ def is_signed(value, key):
 
 
 def check_line(text, before, say):
-    """Checks one line against the one before it (its text and its fields)."""
+    """Checks one line; `before` is the previous line as (text, fields)."""
     it = json.loads(text)
-    say(it["checkpoint"] == 1, f"version {it['checkpoint']} is not known here")
+    say(it["checkpoint"] == 1, f"version {it['checkpoint']} is unknown")
     say(canonical(it) == text.encode(), "the line is not in canonical form")
-    say(is_signed(it, it["key"]), "the signature does not fit: altered or forged")
+    say(is_signed(it, it["key"]), "the signature does not match: the line was altered or forged")
     for succession in it.get("successions", []):
-        say(is_signed(succession, succession["from"]), "a key did not sign the one after it")
+        say(is_signed(succession, succession["from"]), "a key did not sign its successor")
     if before is None:
         return it
     text_before, last = before
     if it["no"] != last["no"] + 1:
         say(False, f"checkpoint {it['no']} comes after {last['no']}")
         return it
-    say(it["store"] == last["store"], "it is of another store than the one before")
-    say(it.get("previous") == hashlib.sha256(text_before.encode()).hexdigest(), "it does not follow the one before")
-    say(it["time"] >= last["time"], "it is older than the one before")
+    say(it["store"] == last["store"], "it is of another store than the previous line")
+    say(it.get("previous") == hashlib.sha256(text_before.encode()).hexdigest(), "it does not follow the previous line")
+    say(it["time"] >= last["time"], "it is older than the previous line")
     key = last["key"]
     for succession in it.get("successions", []):
         key = succession["key"] if succession["from"] == key else None
-    say(key == it["key"], "BEGINS ANEW: no earlier key vouches for its key" if it.get("anew") else "the key before does not vouch for its key")
+    why = "NEW CHAIN: no earlier key signed its key" if it.get("anew") else "the previous key did not sign its key"
+    say(key == it["key"], why)
     return it
 
 
 def keys_behind(it):
-    """The key that signed the line, and those whose signatures lead to it."""
+    """The key that signed the line, and the earlier keys whose signatures lead to it."""
     keys = [it["key"]]
     for succession in reversed(it.get("successions", [])):
         if succession["key"] == keys[-1]:
@@ -122,10 +123,10 @@ def keys_behind(it):
 
 
 def check_heads(path, it, records, say):
-    """The list of heads has the digest of the line, and the records that were exported are those it names."""
+    """Checks that the list of heads has the digest in the line, and that the exported records are those in the list."""
     with open(path, "rb") as file:
         text = file.read()
-    say(hashlib.sha256(text).hexdigest() == it["heads"], "the list of heads is not the one that was signed")
+    say(hashlib.sha256(text).hexdigest() == it["heads"], "the list of heads does not have the signed digest")
     heads = {session: (int(seq), id) for session, seq, id in (line.split() for line in text.decode().splitlines())}
     say(len(heads) == it["sessions"], "the list has another number of sessions")
     say(sum(seq + 1 for seq, _ in heads.values()) == it["records"], "the list has another number of records")
@@ -138,9 +139,9 @@ def check_heads(path, it, records, say):
 
 
 def header_of(line):
-    """The exact bytes of the header in a line: as they stand there, or in a JSON string."""
+    """The exact bytes of the header in a line: as they are, or decoded from a JSON string."""
     if line.startswith(b'{"header":{') and line.endswith(b"}"):
-        # No header has ,"salt":" in it: the first one is behind it.
+        # No header contains ,"salt":" so the first occurrence ends the header.
         return line[10:-1].partition(b',"salt":"')[0]
     return json.loads(line.decode())["header"].encode()
 
@@ -164,7 +165,7 @@ def read_records(path):
 
 
 def read_lines(path):
-    """Number and bytes of each line that is not blank."""
+    """Yields number and bytes of each non-blank line."""
     with sys.stdin.buffer if path == "-" else open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             line = line[:-1] if line.endswith(b"\n") else line
@@ -175,9 +176,9 @@ def read_lines(path):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("lines", metavar="FILE", help="lines of checkpoints, oldest first; - is standard input")
-    options.add_argument("--key", metavar="HEX", help="the public key that must be behind one of them")
-    options.add_argument("--heads", metavar="FILE", help="the list of heads that the last line digests")
-    options.add_argument("--records", metavar="FILE", help="exported records, to hold against --heads")
+    options.add_argument("--key", metavar="HEX", help="the public key that must have signed, itself or by a successor")
+    options.add_argument("--heads", metavar="FILE", help="the list of heads whose digest is in the last line")
+    options.add_argument("--records", metavar="FILE", help="exported records, to compare with --heads")
     given = options.parse_args()
     if given.records and not given.heads:
         options.error("--records needs --heads")
@@ -205,9 +206,9 @@ def check(given, options):
             wrong.append(f"line {number} is not a checkpoint: {error!r}")
             break
     if before is None and not wrong:
-        options.error("there is no line in the input")
+        options.error("the input has no lines")
     if given.key and given.key not in keys:
-        wrong.append(f"key {given.key} is behind no line")
+        wrong.append(f"no line leads to key {given.key}")
     if given.heads and before and not wrong:
         try:
             records = read_records(given.records) if given.records else {}
@@ -220,7 +221,7 @@ def check(given, options):
         print(why)
     if not wrong:
         it = before[1]
-        print(f"fits: {it['no']} checkpoints of store {it['store']}, the last with {it['records']} records in "
+        print(f"valid: {it['no']} checkpoints of store {it['store']}, the last with {it['records']} records in "
               f"{it['sessions']} sessions, key {it['key']}")
     return 3 if wrong else 0
 

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Checks exported Rath records. Needs Python 3.8 or later and nothing else.
+"""Checks exported Rath records. Needs only Python 3.8 or later.
 
-The input is JSON lines, one record a line. The records of a session stand in order; sessions may be mixed.
+The input is JSON lines, one record per line. The records of a session are in order; sessions may be interleaved.
 
     {"header":{<exact bytes>},"salt":"<32 hex digits>","body":{<exact bytes>}}
 
-A record whose body was erased has only its header. Where header and body are not JSON that fits in a line, and in
-bundles of format 1, they stand in JSON strings. Two hashes carry everything:
+A record whose body was erased has only its header. Header and body are JSON strings if they contain control
+characters or are not JSON objects, and in bundles of format 1. There are two hashes:
 
     record id   = SHA-256(header)          a header names its parents by their ids
-    body_digest = SHA-256(salt + body)     stands in the header
+    body_digest = SHA-256(salt + body)     is in the header
 
-So the id of a session's last record vouches for everything behind it. Nothing in the input vouches for the last
-record itself: pin it with --head to an id that you have from elsewhere. docs/records.md states the rules.
+So the id of a session's last record covers all records before it. Nothing in the input covers the last record itself:
+pin it with --head to an id from another source. The page "Records" of Rath's documentation states the rules.
 
-A directory is checked as a bundle (records.jsonl, blobs, graph.json, SHA256SUMS), every file of it: python3 verify.py .
+A directory is checked as a bundle (records.jsonl, blobs, graph.json, SHA256SUMS), with all files: python3 verify.py .
 
-Exit code: 0 sound, 3 something is not what was written, 2 usage.
+Exit code: 0 valid, 3 something is not what was written, 2 usage.
 """
 import argparse
 import hashlib
@@ -30,8 +30,8 @@ ROOTS = {"created", "detached", "imported"}
 BUNDLE = ["README.md", "SHA256SUMS", "graph.json", "records.jsonl", "verify.py"]
 GRAPH = {"bundle", "of", "graph", "sessions", "merges", "records", "without_body", "blobs", "blob_bytes", "left_out",
          "left_out_blobs"}
-LINE = 64 << 20  # a line of a bundle has no more bytes, without its line break
-NESTING = 127  # objects and arrays in a body stand in each other at most so deeply
+LINE = 64 << 20  # the most bytes in a line of a bundle, without its line break
+NESTING = 127  # how deeply objects and arrays in a body may nest
 DIGEST = "[0-9a-f]{64}"
 SESSION = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -41,8 +41,7 @@ def sha256(data):
 
 
 def parse(text, **more):
-    """Reads JSON; None for what is not JSON, such as NaN, for numbers that no double holds, and for what is nested too
-    deeply."""
+    """Parses JSON. None for invalid JSON, for numbers that do not fit a double (NaN too), and for too deep nesting."""
     try:
         return json.loads(text, parse_constant=number, parse_int=number, parse_float=number, **more)
     except (ValueError, RecursionError):
@@ -50,19 +49,19 @@ def parse(text, **more):
 
 
 def number(text):
-    """A number of JSON: -0 is none of the whole ones."""
+    """A JSON number as int or float. -0 is a float."""
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError("not a number, or one that no double holds")
+        raise ValueError("not a number, or one that does not fit a double")
     return int(text) if text != "-0" and text.lstrip("-").isdigit() else value
 
 
 def parse_body(text):
-    """The object that a body is; None for what is none, or holds what readers stop at."""
+    """The JSON object of a body. None if it is not an object, or breaks a limit that some JSON readers have."""
     body = parse(text) if text[:1] == "{" else None
     if text.count("{") + text.count("[") <= NESTING and "\\u" not in text:
         return body
-    # Of a name that stands twice the last value holds, but the others must be read too.
+    # Of a duplicate name, the last value counts, but the others must be checked too.
     layer, depth = [parse(text, object_pairs_hook=lambda pairs: [part for pair in pairs for part in pair])], 0
     while layer:
         if any(isinstance(part, str) and re.search("[\ud800-\udfff]", part) for part in layer):
@@ -73,27 +72,27 @@ def parse_body(text):
     return body
 
 
-def once(pairs):
-    """An object in which no name stands twice, for parse."""
+def unique_names(pairs):
+    """An object without duplicate names, for parse."""
     if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("duplicate name")
     return dict(pairs)
 
 
 def is_same(one, other):
-    """Whether two values are written as the same JSON: for Python 1, 1.0 and true are equal."""
+    """Whether two values have the same JSON text. (In Python, 1, 1.0 and True are equal.)"""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def canonical(value):
-    """The one way to write a header: RFC 8785, where all numbers are integers that a double holds exactly."""
+    """The canonical form of a header: RFC 8785, with integers that fit a double exactly as the only numbers."""
     if isinstance(value, dict):
         in_order = sorted(value.items(), key=lambda field: field[0].encode("utf-16-be"))
         return "{" + ",".join(canonical(name) + ":" + canonical(field) for name, field in in_order) + "}"
     if isinstance(value, list):
         return "[" + ",".join(canonical(item) for item in value) + "]"
     if isinstance(value, float) or isinstance(value, int) and abs(value) > 2**53:
-        raise ValueError("not a number for a header")
+        raise ValueError("not an integer that a header may contain")
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -131,23 +130,23 @@ HEADER_FIELDS = {
 }
 
 
-def take_apart(line):
-    """Header, salt and body of a line, as exact texts."""
+def split_line(line):
+    """Splits a line into the exact texts of header, salt and body."""
     if line.startswith('{"header":{') and line.endswith("}"):
-        # No header has ,"salt":" in it: the first one is behind it.
+        # No header contains ,"salt":" so the first occurrence ends the header.
         header, is_whole, rest = line[10:-1].partition(',"salt":"')
         if is_whole and rest[32:41] != '","body":':
-            raise ValueError("there is no salt of 32 hex digits, or no body")
+            raise ValueError("it has no salt of 32 hex digits, or no body")
         return (header, rest[:32], rest[41:]) if is_whole else (header, None, None)
-    fields = parse(line, object_pairs_hook=once)
+    fields = parse(line, object_pairs_hook=unique_names)
     if not isinstance(fields, dict) or not is_text(fields.get("header")) or set(fields) - {"header", "salt", "body"}:
-        raise ValueError("there is no header, or something besides header, salt and body")
+        raise ValueError("it has no header, or other fields than header, salt and body")
     return fields["header"], fields.get("salt"), fields.get("body")
 
 
-def is_as_written(line):
-    """Whether a line is written in the one way to write it: in strings only what does not fit in a line as it is."""
-    header, salt, body = take_apart(line)
+def has_exact_form(line):
+    """Whether a line has the one allowed form: JSON strings only where header or body cannot be written as they are."""
+    header, salt, body = split_line(line)
     texts = [header] if body is None else [header, body]
     fits = all(text[:1] == "{" and text[-1:] == "}" and not re.search("[\x00-\x1f]", text) for text in texts)
     if line.startswith('{"header":{'):
@@ -158,51 +157,51 @@ def is_as_written(line):
 
 
 class Record:
-    """One line of the input. Raises ValueError when not even the record's place can be read."""
+    """One line of the input. Raises ValueError if session, seq or parents cannot be read."""
 
     def __init__(self, line):
-        self.text, salt, body = take_apart(line.decode("utf-8").rstrip("\n"))
+        self.text, salt, body = split_line(line.decode("utf-8").rstrip("\n"))
         self.header = parse(self.text)
         self.id = sha256(self.text.encode("utf-8"))
         if not isinstance(self.header, dict) or not all(
                 HEADER_FIELDS[name](self.header.get(name)) for name in ("session", "seq", "parents")):
-            raise ValueError("the header does not say where the record stands")
+            raise ValueError("the header has no valid session, seq and parents")
         self.parents = self.header["parents"]
         self.time = self.header.get("time") if is_number(self.header.get("time")) else 0
         self.erased = salt is None and body is None
         if not self.erased and not (is_text(salt, "[0-9a-f]{32}") and is_text(body)):
-            raise ValueError("there is no salt of 32 hex digits, or no body")
+            raise ValueError("it has no salt of 32 hex digits, or no body")
         self.body = None if self.erased else parse_body(body)
         self.body_digest = None if self.erased else sha256(bytes.fromhex(salt) + body.encode("utf-8"))
 
 
-def fault_of_header(record, session, place):
-    """What is wrong with the header of a record that stands at a place: a name and the reason, or None."""
+def fault_of_header(record, session, position):
+    """What is wrong with the header of the record at a position: a name and the reason, or None."""
     header = record.header
     if is_number(header.get("v")) and header["v"] != 1:
         return "unreadable", f"the envelope has version {header['v']}; this program reads version 1"
     for name, fits in HEADER_FIELDS.items():
         if not fits(header.get(name)):
-            return "malformed", f"header field {name!r} is missing or not what it should be"
+            return "malformed", f"header field {name!r} is missing or invalid"
     if not is_canonical(record.text, header):
         return "malformed", "the header is not in canonical form"
     if header["session"] != session:
-        return "foreign", f"a record of session {header['session']} stands here"
-    if header["seq"] != place:
-        return "reordered", f"record {header['seq']} stands here"
+        return "foreign", f"a record of session {header['session']} is at this position"
+    if header["seq"] != position:
+        return "reordered", f"record {header['seq']} is at this position"
     return None
 
 
 def fault_of_record(record, before, may_be_closed=False):
-    """What is wrong with a record whose header is in order. `before` is its predecessor, if it stands on that.
-    `may_be_closed` says that records may follow `closed`, as they do on the operator session."""
+    """What is wrong with a record whose header is valid. `before` is its predecessor, if the record names it as parent.
+    `may_be_closed`: records may follow `closed`, as they may on the store's audit session."""
     header, kind = record.header, record.header["kind"]
     if not record.erased and record.body_digest != header["body_digest"]:
-        return "altered_body", "the body is not the one its header vouches for"
+        return "altered_body", "the body does not match the digest in its header"
     if not record.erased and not isinstance(record.body, dict):
-        return "malformed", "the body is not a JSON object that can be read"
+        return "malformed", "the body is not a valid JSON object"
     if (kind in ROOTS or kind == "forked") != (header["seq"] == 0):
-        return "malformed", "created, forked, detached and imported begin a session, and nothing else does"
+        return "malformed", "created, forked, detached and imported are for the first record of a session only"
     least, most = (0, 0) if kind in ROOTS else (2, 64) if kind == "merged" else (1, 1)
     if not least <= len(record.parents) <= most:
         return "malformed", "the number of parents does not fit the kind"
@@ -213,16 +212,16 @@ def fault_of_record(record, before, may_be_closed=False):
     return None
 
 
-class Line:
-    """The records of one session, checked one after another."""
+class SessionCheck:
+    """Checks the records of one session, one after another."""
 
     def __init__(self, session, findings):
         self.session, self.findings = session, findings
-        self.next = 0  # the place of the next record
-        self.last = None  # the record before, if its header is in order
-        self.misfit = None  # two neighbours that do not fit; the record after them shows which one was altered
-        self.readable = []  # places and records whose headers are in order
-        self.is_operator = False  # whether the store's own account is kept here: it goes on behind `closed`
+        self.next = 0  # the position of the next record
+        self.last = None  # the previous record, if its header is valid
+        self.mismatch = None  # two neighbours that do not match; the record after them shows which one was altered
+        self.readable = []  # positions and records with valid headers
+        self.is_operator = False  # the store's audit session: records may follow `closed`
 
     def report(self, seq, what, why):
         self.findings.append({"what": what, "session": self.session, "seq": seq, "why": why})
@@ -232,43 +231,43 @@ class Line:
         self.report(self.next, "dropped", f"{which} missing")
 
     def report_altered(self, seq):
-        self.report(seq, "altered_record", "its id is not the one that the next record, or the head, stands on")
+        self.report(seq, "altered_record", "its id is not the one that the next record, or the head, names")
 
-    def check(self, place, record):
-        if place < self.next:
-            self.report(place, "duplicate", "two records claim this place")
+    def check(self, position, record):
+        if position < self.next:
+            self.report(position, "duplicate", "two records have this position")
             return
-        if place > self.next:
-            self.report_missing(place - 1)
+        if position > self.next:
+            self.report_missing(position - 1)
             self.last = None
-        self.next = place + 1
-        fault = fault_of_header(record, self.session, place)
+        self.next = position + 1
+        fault = fault_of_header(record, self.session, position)
         if fault:
-            self.report(place, *fault)
+            self.report(position, *fault)
             self.last = None
             return
         before = self.last if self.last and record.parents[:1] == [self.last.id] else None
-        if place == 0 and record.header["kind"] == "created" and isinstance(record.body, dict):
+        if position == 0 and record.header["kind"] == "created" and isinstance(record.body, dict):
             self.is_operator = record.body.get("run") == "rath/operator"
         fault = fault_of_record(record, before, self.is_operator)
         if fault:
-            self.report(place, *fault)
-        if self.misfit:
-            # The one that its successor stands on is as it was written.
-            self.report_altered(self.misfit[0] if before else self.misfit[1])
-            self.misfit = None
+            self.report(position, *fault)
+        if self.mismatch:
+            # A record whose id its successor names is unchanged.
+            self.report_altered(self.mismatch[0] if before else self.mismatch[1])
+            self.mismatch = None
         elif self.last and not before:
-            self.misfit = (place - 1, place)
+            self.mismatch = (position - 1, position)
         self.last = record
-        self.readable.append((place, record))
+        self.readable.append((position, record))
 
     def finish(self, head):
-        """Ends the line at the pinned (seq, id); without one it ends where it ends."""
+        """Checks that the session ends at the pinned (seq, id), if there is one."""
         seq, head_id = head or (None, self.last and self.last.id)
         seq = max(self.next - 1, 0) if seq is None else seq
         fits = self.last and self.last.id == head_id
-        if self.misfit:
-            self.report_altered(self.misfit[0] if fits else self.misfit[1])
+        if self.mismatch:
+            self.report_altered(self.mismatch[0] if fits else self.mismatch[1])
         elif self.next <= seq:
             self.report_missing(seq)
         elif self.next > seq + 1:
@@ -277,17 +276,17 @@ class Line:
             self.report_altered(self.next - 1)
 
     def check_parents(self, by_id):
-        """Parents on other lines: fork points and merged heads."""
-        for place, record in self.readable:
-            for parent in record.parents[0 if place == 0 else 1:]:
+        """Checks parents in other sessions: fork points and merged heads."""
+        for position, record in self.readable:
+            for parent in record.parents[0 if position == 0 else 1:]:
                 if parent not in by_id:
-                    self.report(place, "broken_parent", f"its parent {parent} is not in the input")
+                    self.report(position, "broken_parent", f"its parent {parent} is not in the input")
                 elif by_id[parent].time > record.time:
-                    self.report(place, "malformed", "its time is before its parent's")
+                    self.report(position, "malformed", "its time is before its parent's")
 
     def check_blobs(self, directory, seen, left_out):
-        """Every blob that a body names; of a directory tree, also every file and directory in it."""
-        for place, record in self.readable:
+        """Checks every blob that a body names, and all files and directories in trees."""
+        for position, record in self.readable:
             inside = list(blobs_in(record.body))
             while inside:
                 digest, size, is_tree = named = inside.pop()
@@ -297,21 +296,21 @@ class Line:
                 found = hash_file(directory / digest)
                 if digest in left_out:
                     if found or left_out[digest] != size:
-                        self.report(place, "blob_altered", f"blob {digest} is listed as left out, and is here")
+                        self.report(position, "blob_altered", f"blob {digest} is listed as left out, but it is present")
                 elif found is None:
-                    self.report(place, "blob_missing", f"blob {digest} is not there")
+                    self.report(position, "blob_missing", f"blob {digest} is missing")
                 elif found != (digest, size):
-                    self.report(place, "blob_altered", f"blob {digest} is not what its name says")
+                    self.report(position, "blob_altered", f"blob {digest} does not match its digest")
                 elif is_tree:
                     try:
                         entries = json.loads((directory / digest).read_bytes())["entries"]
                         inside += [(str(e["sha256"]), e["size"], e["kind"] == "directory") for e in entries]
                     except (KeyError, TypeError, ValueError):
-                        self.report(place, "blob_altered", f"blob {digest} is not a tree")
+                        self.report(position, "blob_altered", f"blob {digest} is not a tree")
 
 
 def hash_file(path):
-    """Digest and size of a file, read in parts; None if it is not there."""
+    """Digest and size of a file, read in parts; None if it does not exist."""
     if not path.is_file():
         return None
     whole, size = hashlib.sha256(), 0
@@ -323,7 +322,7 @@ def hash_file(path):
 
 
 def blobs_in(body):
-    """Every blob that a body names (digest, size, whether it is a tree): objects with exactly these three keys."""
+    """Yields (digest, size, whether it is a tree) for each blob named by a body: an object with exactly these keys."""
     inside = [body]
     while inside:
         value = inside.pop()
@@ -338,34 +337,34 @@ def blobs_in(body):
             inside.extend(value)
 
 
-def arrange(records):
-    """Each session's (place, record), in the order of the input.
+def group_by_session(records):
+    """Groups records by session, as (position, record), in the order of the input.
 
-    A record stands behind its first parent if the input had that before, else where its header says. The sorted
-    numbers are the places of the line: what is missing, doubled or out of order does not fit its place.
+    A record belongs after its first parent if the input had that parent before; otherwise its header decides. The
+    sorted numbers are the positions of the session. A missing, duplicate or misplaced record does not match its own.
     """
-    lines, stands = {}, {}
+    sessions, positions = {}, {}
     for record in records:
         session, seq = record.header["session"], record.header["seq"]
-        if record.header.get("kind") != "forked" and record.parents and record.parents[0] in stands:
-            session, before = stands[record.parents[0]]
+        if record.header.get("kind") != "forked" and record.parents and record.parents[0] in positions:
+            session, before = positions[record.parents[0]]
             seq = before + 1
-        stands[record.id] = session, seq
-        lines.setdefault(session, []).append((seq, record))
-    return {session: list(zip(sorted(seq for seq, _ in line), [record for _, record in line]))
-            for session, line in lines.items()}
+        positions[record.id] = session, seq
+        sessions.setdefault(session, []).append((seq, record))
+    return {session: list(zip(sorted(seq for seq, _ in records), [record for _, record in records]))
+            for session, records in sessions.items()}
 
 
 class Bundle:
-    """A directory with records, blobs, and files that say what is in it. Raises ValueError when it is not even that."""
+    """A directory with records, blobs and an index. Raises ValueError if the index (graph.json) cannot be read."""
 
     def __init__(self, directory, findings):
         self.directory, self.findings = directory, findings
-        graph = parse((directory / "graph.json").read_text(encoding="utf-8"), object_pairs_hook=once)
+        graph = parse((directory / "graph.json").read_text(encoding="utf-8"), object_pairs_hook=unique_names)
         if not isinstance(graph, dict) or graph.get("bundle") not in (1, 2, 3) or not is_number(graph["bundle"]):
-            raise ValueError("graph.json is not that of a bundle of format 1, 2 or 3")
+            raise ValueError("graph.json is not from a bundle of format 1, 2 or 3")
         if set(graph) - {"because"} != GRAPH | ({"order"} if graph["bundle"] >= 3 else set()):
-            raise ValueError("graph.json has other fields than that of a bundle")
+            raise ValueError("graph.json does not have the fields of its format")
         self.graph = graph
         self.heads = {head["session"]: (head["seq"], head["head"]) for head in graph["sessions"]}
         self.left_out = {blob["digest"]: blob["bytes"] for blob in graph["left_out_blobs"]}
@@ -375,7 +374,7 @@ class Bundle:
         self.findings.append({"what": "bundle", "session": None, "seq": None, "why": f"{name}: {why}"})
 
     def check_files(self, seen):
-        """Every file is listed with its digest, every listed file is there, and every blob is named by a record."""
+        """Checks that files and SHA256SUMS agree, and that a record names every blob."""
         there, named = set(), {digest for digest, _, _ in seen}
         for path in sorted([*self.directory.iterdir(), *self.directory.glob("blobs/*")]):
             name = path.relative_to(self.directory).as_posix()
@@ -384,7 +383,7 @@ class Bundle:
             if path.is_symlink() or not path.is_file():
                 self.report(name, "it is not a plain file")
             elif name not in BUNDLE and not is_text(name, f"blobs/{DIGEST}"):
-                self.report(name, "it is no part of a bundle")
+                self.report(name, "it does not belong in a bundle")
             elif name.startswith("blobs/") and name[6:] not in named:
                 self.report(name, "no record names it")
             there.add(name)
@@ -397,72 +396,73 @@ class Bundle:
             else:
                 listed[match[2]], last = match[1], match[2]
         if lines[-1]:
-            self.report("SHA256SUMS", "its last line is cut")
-        # From format 3 on the records have no sum of their own: every byte of them is hashed as a record's.
+            self.report("SHA256SUMS", "its last line is truncated")
+        # From format 3 on, records.jsonl has no sum: each of its bytes is hashed as part of a record.
         unlisted = {"SHA256SUMS"} if self.graph["bundle"] < 3 else {"SHA256SUMS", "records.jsonl"}
         for name in sorted(unlisted & set(listed)):
             self.report("SHA256SUMS", f"it lists {name}")
         for name in sorted((set(listed) | there) - unlisted):
             if name not in there:
-                self.report(name, "SHA256SUMS lists it, and it is not there")
+                self.report(name, "SHA256SUMS lists it, but it does not exist")
             elif name not in listed:
                 self.report(name, "SHA256SUMS does not list it")
             elif hash_file(self.directory / name)[0] != listed[name]:
-                self.report(name, "its bytes are not those that SHA256SUMS vouches for")
+                self.report(name, "its digest is not the one in SHA256SUMS")
 
     def check_order(self, records):
-        """Before a record stands what it stands on, also on other lines."""
+        """Checks that every record comes after its parents."""
         before = set()
         for record in records:
             if not before.issuperset(record.parents):
-                self.report("records.jsonl", f"a parent of {record.id[:12]} does not stand before it")
+                self.report("records.jsonl", f"a parent of {record.id[:12]} does not come before it")
             before.add(record.id)
 
     def check_graph(self, records, named):
-        """What graph.json says must be what the records say."""
+        """Checks that graph.json agrees with the records."""
         by_id = {record.id: record for record in records}
-        place = lambda id: {"session": by_id[id].header["session"], "seq": by_id[id].header["seq"], "id": id}
+        reference_to = lambda id: {"session": by_id[id].header["session"], "seq": by_id[id].header["seq"], "id": id}
         sessions, merges = {}, []
         for record in records:
             header = record.header
             head = sessions.setdefault(header["session"], {"session": header["session"], "birth": header["kind"]})
             if header["seq"] == 0 and record.parents:
-                head["origin"] = place(record.parents[0])
+                head["origin"] = reference_to(record.parents[0])
             head["seq"], head["head"] = header["seq"], record.id
             if header["kind"] == "merged":
-                merges.append({"into": place(record.id), "took": [place(parent) for parent in record.parents[1:]]})
+                took = [reference_to(parent) for parent in record.parents[1:]]
+                merges.append({"into": reference_to(record.id), "took": took})
         blobs = list(self.directory.glob("blobs/*"))
-        says = {
+        expected = {
             "sessions": [sessions[session] for session in sorted(sessions)], "merges": merges, "records": len(records),
             "without_body": sum(record.erased for record in records), "blobs": len(blobs),
             "blob_bytes": sum(path.stat().st_size for path in blobs),
         }
         if self.graph["bundle"] >= 3:
-            says["order"] = sha256(b"".join(bytes.fromhex(record.id) for record in records))
-        for name, value in says.items():
+            expected["order"] = sha256(b"".join(bytes.fromhex(record.id) for record in records))
+        for name, value in expected.items():
             if not is_same(self.graph[name], value):
-                self.report("graph.json", f"{name!r} is not what the records say")
+                self.report("graph.json", f"{name!r} does not agree with the records")
         of, is_whole, because = self.graph["of"], self.graph["graph"], self.graph.get("because")
         if not isinstance(of, list) or not all(is_text(session) and session in sessions for session in of):
-            self.report("graph.json", "it is said to be of a session that has no records")
+            self.report("graph.json", "it names an exported session that has no records")
         if type(is_whole) is not bool or not (because is None or is_text(because)):
-            self.report("graph.json", "it does not say what was asked for, or why something was left out")
+            self.report("graph.json", "`graph` or `because` is invalid")
         for blob in self.graph["left_out_blobs"]:
             fits = set(blob) == {"digest", "bytes", "rule"} and is_number(blob["bytes"]) and is_text(blob["rule"])
             if not fits or blob["digest"] not in named:
-                self.report("graph.json", "it lists a blob as left out that no record names, or not as it should")
+                self.report("graph.json", "it lists a left-out blob that no record names, or lists it in a wrong form")
         for left in self.left_out_records:
             record = by_id.get(left["record"]["id"])
-            fits = record and is_same(left, {"record": place(record.id), "kind": record.header["kind"],
+            fits = record and is_same(left, {"record": reference_to(record.id), "kind": record.header["kind"],
                                              "rule": left["rule"]})
             if not fits or not record.erased:
-                self.report("graph.json", "it lists a record as left out that is here, or that nobody knows")
+                self.report("graph.json", "it lists a left-out record that is present or unknown")
         listed = [left["record"]["id"] for left in self.left_out_records if is_text(left["rule"])]
         for record in records:
             if record.erased and record.id not in listed:
                 self.report("graph.json", f"it does not say why {record.id[:12]} has no body")
         if not self.findings and listed != [record.id for record in records if record.erased]:
-            self.report("graph.json", "it does not list what has no body in the order of the records")
+            self.report("graph.json", "it does not list the records without a body in their order")
 
     def what_was_left_out(self):
         erased = sum(left.get("rule") == "erased" for left in self.left_out_records)
@@ -480,32 +480,32 @@ class Bundle:
 
 
 def verify(records, heads, blobs, findings, left_out=()):
-    """Adds to the findings; returns the number of sessions, and the blobs that are named."""
-    arranged = arrange(records)
-    lines = [Line(session, findings) for session in {**arranged, **heads}]
-    for line in lines:
-        for place, record in arranged.get(line.session, []):
-            line.check(place, record)
-        line.finish(heads.get(line.session))
+    """Adds to the findings; returns the number of sessions, and the named blobs."""
+    arranged = group_by_session(records)
+    checks = [SessionCheck(session, findings) for session in {**arranged, **heads}]
+    for check in checks:
+        for position, record in arranged.get(check.session, []):
+            check.check(position, record)
+        check.finish(heads.get(check.session))
     by_id, seen = {record.id: record for record in records}, set()
-    for line in lines:
-        line.check_parents(by_id)
+    for check in checks:
+        check.check_parents(by_id)
         if blobs:
-            line.check_blobs(blobs, seen, left_out)
+            check.check_blobs(blobs, seen, left_out)
     return len(arranged), seen
 
 
 def read(name, records, findings, is_exact=False, is_summed=True):
-    """Reads lines; in a bundle, exactly those that were written, to the byte where no sum vouches for the file."""
+    """Reads lines. In a bundle, their form is exact; if SHA256SUMS does not cover the file, to the byte."""
     with sys.stdin.buffer if name == "-" else open(name, "rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 if is_exact and not (line.startswith(b"{") and line.endswith(b"\n")):
-                    raise ValueError("it is blank, or cut off")
+                    raise ValueError("it is blank or truncated")
                 if is_exact and len(line) > LINE + 1:
                     raise ValueError(f"it is longer than {LINE} bytes")
-                if not is_summed and not is_as_written(line.decode("utf-8").rstrip("\n")):
-                    raise ValueError("it is not written as it should be")
+                if not is_summed and not has_exact_form(line.decode("utf-8").rstrip("\n")):
+                    raise ValueError("it does not have the exact form")
                 if line.strip():
                     records.append(Record(line))
             except ValueError as error:
@@ -514,7 +514,7 @@ def read(name, records, findings, is_exact=False, is_summed=True):
 
 
 def read_bundle(directory, records, findings):
-    """Reads a bundle; what is not one is a finding."""
+    """Reads a bundle. A directory that is not a bundle is a finding."""
     missing = [name for name in BUNDLE if not (directory / name).is_file()]
     bundle = None
     try:
@@ -523,7 +523,7 @@ def read_bundle(directory, records, findings):
         bundle = Bundle(directory, findings)
         read(directory / "records.jsonl", records, findings, is_exact=True, is_summed=bundle.graph["bundle"] < 3)
     except (KeyError, TypeError, ValueError) as error:
-        why = f"{directory} is not a whole bundle: {error!r}" if isinstance(error, KeyError) else str(error)
+        why = f"{directory} is not a complete bundle: {error!r}" if isinstance(error, KeyError) else str(error)
         findings.append({"what": "bundle", "session": None, "seq": None, "why": why})
     return bundle
 
@@ -538,17 +538,17 @@ def pinned_head(text):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("files", nargs="+", metavar="FILE",
-                         help="JSON lines, - is standard input; or the directory of a bundle")
+                         help="JSON lines (- is standard input), or the directory of a bundle")
     options.add_argument("--blobs", type=Path, metavar="DIR", help="check blobs too: files named by their hex digest")
     options.add_argument("--head", type=pinned_head, action="append", default=[], metavar="SESSION[@SEQ]=ID",
-                         help="the record in which a session must end; can be given several times")
+                         help="the last record of a session; can be given several times")
     options.add_argument("--json", action="store_true", help="print one JSON object")
     given = options.parse_args()
     records, findings, bundle, heads = [], [], None, dict(given.head)
     try:
         if Path(given.files[0]).is_dir():
             if len(given.files) > 1 or given.blobs:
-                options.error("a bundle is checked by itself")
+                options.error("check a bundle without other files and without --blobs")
             bundle = read_bundle(Path(given.files[0]), records, findings)
         else:
             for name in given.files:
@@ -556,16 +556,16 @@ def main():
     except OSError as error:
         options.error(str(error))
     if bundle:
-        # What was pinned by hand wins; what the bundle says of its heads must hold as well.
+        # A head pinned by hand must agree with the bundle's own.
         for session, (seq, head) in heads.items():
             if head != bundle.heads.get(session, (seq, None))[1]:
-                bundle.report("graph.json", f"session {session} does not end in the record that was pinned")
+                bundle.report("graph.json", f"session {session} does not end with the pinned record")
         heads = {**bundle.heads}
         given.blobs = bundle.directory / "blobs"
     if given.blobs and not given.blobs.is_dir() and not bundle:
         options.error(f"{given.blobs} is not a directory")
     if not records and not findings and not bundle:
-        options.error("there is no record in the input")
+        options.error("the input has no records")
 
     sessions, seen = verify(records, heads, given.blobs, findings, bundle.left_out if bundle else ())
     if bundle:
@@ -575,15 +575,15 @@ def main():
         print(json.dumps({"records": len(records), "sessions": sessions, "erased": erased, "findings": findings}))
     else:
         for finding in findings:
-            place = f"{finding['session']}@{finding['seq']}: " if finding["session"] else ""
-            print(f"{place}{finding['what']}: {finding['why']}")
-        verdict = f"NOT SOUND; findings: {len(findings)}" if findings else "sound"
+            where = f"{finding['session']}@{finding['seq']}: " if finding["session"] else ""
+            print(f"{where}{finding['what']}: {finding['why']}")
+        verdict = f"NOT VALID; findings: {len(findings)}" if findings else "valid"
         print(f"{verdict}; records: {len(records)}, sessions: {sessions}, erased: {erased}"
               f"{bundle.what_was_left_out() if bundle else ''}")
     return 3 if findings else 0
 
 
 if __name__ == "__main__":
-    # Names of files need not be text.
+    # File names need not be valid UTF-8.
     sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main())
