@@ -75,7 +75,11 @@ impl Merge {
         let mut ids = Vec::new();
         for branch in &self.branches {
             let id = expression::resolve_session(store, branch).await?;
-            if id == into || ids.contains(&id) {
+            if id == into {
+                let help = "`@` is the session that changed last: name the session to merge into";
+                return Err(expression::usage_error(format!("cannot merge {branch} into itself\n  help: {help}")));
+            }
+            if ids.contains(&id) {
                 return Err(expression::usage_error(format!("{branch} is named twice")));
             }
             ids.push(id);

@@ -86,8 +86,8 @@ fn a_merge_killed_midway_gives_the_same_result() {
             let early = async |session: Session| share(session, &[3, 1, 0, 2]).await;
             drop(dying.run(KEY, Actor::program("test"), &early, input).await);
             died = mortal.is_dead();
-            let late = async |session: Session| share(session, &[2, 3, 1, 0]).await;
-            let waiting = store.run(KEY, Actor::program("test"), &late, input).await.unwrap_err();
+            let interrupted = async |session: Session| share(session, &[2, 3, 1, 0]).await;
+            let waiting = store.run(KEY, Actor::program("test"), &interrupted, input).await.unwrap_err();
             let ErrorKind::Waiting(id) = *waiting.kind() else { panic!("{waiting}") };
             assert_eq!(merged(&store, id).await, ["a", "b", "c", "d"], "killed at commit {commits}");
             commits += 1;

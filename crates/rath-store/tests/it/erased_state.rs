@@ -476,12 +476,12 @@ fn versions_within_an_erased_range_are_kept() {
     let mut fork = block_on(session.fork_at(Point { session: session.id(), seq: 4 }, "try")).unwrap();
     fork.note("on a fork").unwrap();
     block_on(fork.publish()).unwrap();
-    let mut late = session.fork("later");
-    late.note("on another").unwrap();
-    block_on(late.publish()).unwrap();
+    let mut later = session.fork("later");
+    later.note("on another").unwrap();
+    block_on(later.publish()).unwrap();
     session.note("the end").unwrap();
     block_on(session.publish()).unwrap();
-    let (id, fork, late) = (session.id(), { fork }.id(), { late }.id());
+    let (id, fork, later) = (session.id(), { fork }.id(), { later }.id());
     drop(session);
     let records = records_of(&store, id);
     block_on(store.erase(records[1..].to_vec())).unwrap();
@@ -490,5 +490,5 @@ fn versions_within_an_erased_range_are_kept() {
         assert_eq!(state_of(&store, id, Some(seq)).workspace, *version, "at {seq}");
     }
     assert_eq!(state_of(&store, fork, None).workspace, versions[3]);
-    assert_eq!(state_of(&store, late, None).usage, usage);
+    assert_eq!(state_of(&store, later, None).usage, usage);
 }

@@ -86,10 +86,10 @@ fn a_fork_keeps_ignored_files_if_its_parent_works_first() {
     let mut parent = with_cache(&shop);
     let mut early = parent.fork("early");
     shop.sh(&mut parent, "echo 2 > a; echo 2 > cache");
-    let mut late = parent.fork("late");
+    let mut later = parent.fork("later");
     shop.sh(&mut parent, "echo 3 > cache");
     assert_eq!(sees(&shop, &mut early, "a cache"), "1\n1\n");
-    assert_eq!(sees(&shop, &mut late, "a cache"), "2\n2\n");
+    assert_eq!(sees(&shop, &mut later, "a cache"), "2\n2\n");
     assert_eq!(sees(&shop, &mut parent, "a cache"), "2\n3\n");
     // The same if the fork works first, and for a fork of a fork that never used its files.
     let idle = parent.fork("idle");

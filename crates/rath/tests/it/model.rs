@@ -623,20 +623,20 @@ impl World {
             line.past.push(line.now());
             self.shop.workspaces.leave(line.id);
         }
-        let brought = brings.then(|| block_on(self.shop.workspaces.sync(&mut session)));
+        let synced = brings.then(|| block_on(self.shop.workspaces.sync(&mut session)));
         self.lines[into].session = Some(session);
         self.lines[into].merges.insert(seq, heads);
         self.settle(into, &[(Kind::Merged, now.with(files, clashes))]);
-        match brought {
-            Some(brought) if self.dirs[dir].tree.is_some() => match self.look(into) {
+        match synced {
+            Some(synced) if self.dirs[dir].tree.is_some() => match self.look(into) {
                 Look::Clean => {
-                    brought.unwrap();
+                    synced.unwrap();
                     self.lines[into].seen = Some(self.there(into));
                 }
-                Look::Outside => assert_eq!(brought.unwrap_err().code(), "unsaved-changes"),
-                Look::Behind => assert_eq!(brought.unwrap_err().code(), "outside-changes"),
+                Look::Outside => assert_eq!(synced.unwrap_err().code(), "unsaved-changes"),
+                Look::Behind => assert_eq!(synced.unwrap_err().code(), "outside-changes"),
             },
-            Some(brought) => brought.unwrap(),
+            Some(synced) => synced.unwrap(),
             None => {}
         }
     }
@@ -705,7 +705,7 @@ impl World {
             }
         }
         let there = self.dirs[origin].tree.clone().unwrap();
-        let Some((after, todo)) = brought(&now.base, &now.tree, &there) else {
+        let Some((after, todo)) = synced(&now.base, &now.tree, &there) else {
             assert_eq!(applied.unwrap_err().code(), "changed-meanwhile");
             return;
         };
@@ -778,7 +778,7 @@ impl World {
 }
 
 /// The result of an apply: the directory's files and the number of changes. `None` if the apply must fail.
-fn brought(base: &Tree, files: &Tree, there: &Tree) -> Option<(Tree, usize)> {
+fn synced(base: &Tree, files: &Tree, there: &Tree) -> Option<(Tree, usize)> {
     let (mut after, mut todo) = (there.clone(), 0);
     let all: BTreeSet<&String> = base.keys().chain(files.keys()).collect();
     let gone = |key: &String| base.contains_key(key) && !files.contains_key(key);
