@@ -88,7 +88,7 @@ fn expressions_that_name_nothing_are_usage_errors() {
     assert!(fails(dir.path(), 1, &["add", &session, "--raw", "Bad Kind", "{}"]).contains("is not a kind"));
     assert!(fails(dir.path(), 1, &["add", &session, "--raw", "note", "[1]"]).contains("JSON object"));
     assert!(fails(dir.path(), 1, &["add", &session, "--file", "nowhere.txt"]).contains("nowhere.txt"));
-    assert!(fails(dir.path(), 2, &["merge", &session, &session]).contains("named twice"));
+    assert!(fails(dir.path(), 2, &["merge", &session, &session]).contains("into itself"));
     fails(dir.path(), 2, &["label", &session, "=x"]);
     fails(dir.path(), 2, &["explain", "nonsense"]);
     fails(dir.path(), 2, &["--by", ":", "add", &session, "x"]);
