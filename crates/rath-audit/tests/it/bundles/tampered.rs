@@ -78,7 +78,7 @@ async fn a_changed_record_is_named() {
     lines[2] = &other;
     let header = says(lines.join("\n") + "\n").await;
     assert!(
-        header.starts_with(&format!("record {short}@2 (line 3 of records.jsonl): its bytes do not hash")),
+        header.starts_with(&format!("record {short}@2 (line 3 of records.jsonl): its header does not hash")),
         "{header}"
     );
     let mut lines: Vec<&str> = text.lines().collect();
